@@ -5,7 +5,7 @@ TOOLS := $(GO) tool -modfile=.ci/tools.mod
 # What developers measure with is a module of its own: docs/decisions/0066-bench-module.md
 MODULES := . cmd/farhand-bench
 
-.PHONY: test deps programs packages checks verify fmt vet lint tidy vuln unit attack fuzz cover docs build image demo bench
+.PHONY: test deps programs packages checks verify fmt vet lint tidy vuln unit attack fuzz cover docs web build image demo bench
 
 # Packages are downloaded beside the checks, which compute.
 test: programs ## everything, on a fresh machine too
@@ -61,6 +61,9 @@ cover: ## the coverage of the packages of .ci/coverage against their floors; COV
 
 docs: ## rewrite what is generated from code
 	$(GO) test ./cmd/farhand -run TestDocsAreGenerated -update
+
+web: ## rebuild the pages that the program serves (web/dist)
+	cd web && npm ci --silent --no-audit --no-fund && npm run --silent build
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 # gin without MessagePack, which nothing here speaks: docs/decisions/0020-weight.md

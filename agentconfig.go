@@ -289,6 +289,9 @@ func (c ToolsConfig) docker(pod string) docker.Config {
 	}
 }
 
+// consoleOff is the value of Config.Console without the pages for people.
+const consoleOff = "off"
+
 // Values of Config.LimitsFail.
 const (
 	limitsClosed = "closed"

@@ -92,6 +92,8 @@ type Config struct {
 	Pairing        string        `env:"PAIRING" envDefault:"code" doc:"Devices that may request pairing. code: all; the approver enters the code that the device shows. open: all; approvers of the default tenant also see the requests and need no code. off: none."`
 	PairingTTL     time.Duration `env:"PAIRING_TTL" envDefault:"5m" doc:"Time to approve a device, and then to collect its credential; at most 1h."`
 
+	Console string `env:"CONSOLE" envDefault:"on" doc:"on: serve the console at /console/ and the device page at /device. off: neither."`
+
 	// ToolNames are the names that devices may register, and that may be called.
 	ToolNames agent.PolicyRules
 

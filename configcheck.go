@@ -74,6 +74,7 @@ func (c Config) validate(a auth.Authenticator) error {
 	}
 	check.that(slices.Contains([]string{limitsClosed, limitsOpen}, c.LimitsFail), "LIMITS_FAIL",
 		"must be closed or open")
+	check.that(slices.Contains([]string{"on", consoleOff}, c.Console), "CONSOLE", "must be on or off")
 	check.that(slices.Contains([]string{"auto", "json", "text"}, c.LogFormat), "LOG_FORMAT",
 		"must be auto, json or text")
 	check.that(slices.Contains(api.AccessLogs(), api.AccessLog(c.AccessLog)), "ACCESS_LOG",

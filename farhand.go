@@ -58,6 +58,7 @@ type Gateway struct {
 	cfg              Config
 	settings         settings
 	log              *slog.Logger
+	started          time.Time
 	pod              *routing.Pod
 	chat             *chat.Engine // nil without a model
 	webhooks         []*hooks.Hook
@@ -112,7 +113,7 @@ type Gateway struct {
 func New(ctx context.Context, cfg Config, opts ...Option) (*Gateway, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	g := &Gateway{cfg: cfg.withDefaults()}
+	g := &Gateway{cfg: cfg.withDefaults(), started: time.Now()}
 	g.draining, g.beginDrain = context.WithCancel(context.Background())
 	g.closing, g.endTurns = context.WithCancel(context.Background())
 	g.base, g.endRequests = context.WithCancelCause(context.Background())

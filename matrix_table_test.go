@@ -25,6 +25,7 @@ var matrix = []line{
 	{"GET /api/tools/mcp", "caller", "", 200, 0, ""},
 	{"POST /api/tools/{name}/call", "caller", "session", 200, 404, `{"target":{"session_id":"{id}"}}`},
 	{"GET /api/limits", "caller approver", "", 200, 0, ""},
+	{"GET /api/me", "caller approver", "", 200, 0, ""},
 	{"GET /api/sessions", "caller", "", 200, 0, ""},
 	{"GET /api/sessions/running", "caller", "", 200, 0, ""},
 	{"GET /api/sessions/{id}", "caller", "session", 200, 404, ""},
@@ -61,6 +62,10 @@ var matrix = []line{
 	{"POST /api/revocations", admins, "", 200, 0, `{"user_id":"zed"}`},
 	{"GET /api/usage", "caller", "", 200, 0, ""},
 	{"GET /api/audit", admins, "", 200, 0, ""},
+	{"GET /api/policy", admins, "", 403, 0, ""}, // for the operator's own tenant
+	{"POST /api/policy/explain", admins, "", 200, 0, `{"tool":"look"}`},
+	{"GET /api/pods", admins, "", 200, 0, ""},
+	{"GET /api/doctor", admins, "", 403, 0, ""},
 	{"POST /pair", everybody, "", 201, 0, `{"device_id":"asks"}`},
 	{"POST /pair/status", everybody, "", 404, 0, `{"secret":"unknown"}`},
 	{"POST /pair/challenge", "device", "", 400, 0, ""}, // a device without a key

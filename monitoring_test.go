@@ -77,7 +77,7 @@ func TestEachPoolHasItsMetrics(t *testing.T) {
 			t.Errorf("the pool %s is not described", f[1])
 		}
 	}
-	if without := 5; len(found) != len(named)-without { // those of hooks, MCP servers and commands
+	if without := 6; len(found) != len(named)-without { // those of hooks, MCP servers and commands
 		t.Errorf("%d pools of %d", len(found), len(named))
 	}
 }

@@ -6,5 +6,10 @@ type Pages struct {
 	Device  string // makes the browser that opens it a device
 }
 
-// Pages returns the pages that a gateway with this configuration serves. It serves none.
-func (c Config) Pages() Pages { return Pages{} }
+// Pages returns the pages that a gateway with this configuration serves.
+func (c Config) Pages() Pages {
+	if c.Console == consoleOff {
+		return Pages{}
+	}
+	return Pages{Console: "/console/", Device: "/device"}
+}

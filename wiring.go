@@ -27,6 +27,7 @@ import (
 	"github.com/farhand/farhand/internal/listener"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/web"
 	"github.com/farhand/farhand/ws"
 )
 
@@ -188,8 +189,12 @@ func (g *Gateway) openDevices(a *core) (err error) {
 }
 
 func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
+	var pages api.Pages
+	if g.cfg.Console != consoleOff {
+		pages = web.New()
+	}
 	handler, err := api.NewHandler(api.Config{
-		Files: g.files, Resource: g.cfg.resource(), States: a.store, TaskAfter: g.cfg.CallTimeout,
+		Pages: pages, Files: g.files, Resource: g.cfg.resource(), States: a.store, TaskAfter: g.cfg.CallTimeout,
 		Retention: g.cfg.Retention,
 		Invoker:   a.invoker, Calls: g.pod.Calls, Directory: a.store, Conversations: a.store, Kicker: g.pod.Hub,
 		Turns: g.pod.Turns, Policy: a.rules, Auth: a.authenticator, Live: g.live, Credentials: a.store,
@@ -202,12 +207,13 @@ func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
 		MaxTurn: g.cfg.Turns.Turn, TurnWait: g.cfg.Turns.Wait, IgnoreDebug: !g.cfg.AllowDebug,
 		MaxServed: g.cfg.requests(listener.OpenFiles()),
 		Pairing:   g.pairing, Metrics: g.monitor.handler(), Meter: g.monitor.set.HTTP,
-		AccessLog: api.AccessLog(g.cfg.AccessLog),
+		AccessLog: api.AccessLog(g.cfg.AccessLog), Operator: operator{g},
 	})
 	if err != nil {
 		return nil, err
 	}
 	g.monitor.watch(g, handler, a.refusals)
+	g.pod.Fleet.Serve(func() []byte { return g.summary(handler) })
 	return handler, nil
 }
 

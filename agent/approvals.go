@@ -266,6 +266,9 @@ func denial(a registry.Approval) error {
 		return nil
 	case registry.ApprovalDenied:
 		text = fmt.Sprintf("A person denied this call of %q. %s", a.Tool, again)
+		if a.Comment != "" {
+			text += " The person's comment: " + a.Comment
+		}
 	case registry.ApprovalWithdrawn:
 		text = fmt.Sprintf("The approval request for this call of %q was withdrawn before a decision.", a.Tool)
 	default:

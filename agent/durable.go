@@ -178,7 +178,7 @@ type deferredCall struct {
 	Tool      string          `json:"tool"`
 	Session   string          `json:"session,omitempty"` // empty: a local tool
 	Target    registry.Target `json:"target"`            // as requested
-	Args      registry.JSON   `json:"args"`              // as requested, before any hook
+	Args      exactArgs       `json:"args"`              // as requested, before any hook
 	Timeout   time.Duration   `json:"timeout"`           // of the tool, once it may run
 	Allowance time.Duration   `json:"hold,omitempty"`    // how much longer it may take, as of approvalAllowance
 	Endpoint  Endpoint        `json:"endpoint"`
@@ -188,13 +188,32 @@ type deferredCall struct {
 	Charged   []string        `json:"charged,omitempty"` // the rate-limit windows that have counted the call
 }
 
+// exactArgs are arguments that keep their spelling in JSON, because an approval covers the digest of their text.
+// encoding/json would remove white space, and escape signs of HTML.
+type exactArgs struct{ registry.JSON }
+
+// MarshalJSON implements json.Marshaler. It returns the text of the arguments as a string.
+func (a exactArgs) MarshalJSON() ([]byte, error) { return json.Marshal(string(a.Raw())) }
+
+// UnmarshalJSON implements json.Unmarshaler. It also reads the arguments themselves, as earlier builds stored them.
+func (a *exactArgs) UnmarshalJSON(text []byte) (err error) {
+	raw := string(text)
+	if raw[0] == '"' {
+		if err = json.Unmarshal(text, &raw); err != nil {
+			return err
+		}
+	}
+	a.JSON, err = registry.ParseJSON([]byte(raw))
+	return err
+}
+
 func (call *deferredCall) request(a registry.Approval) Request {
 	target := call.Target
 	if call.Session != "" {
 		target.SessionID = call.Session
 	}
 	return Request{
-		CallID: a.CallID, Caller: call.Caller, Tool: call.Tool, Args: call.Args, Target: target,
+		CallID: a.CallID, Caller: call.Caller, Tool: call.Tool, Args: call.Args.JSON, Target: target,
 		Timeout: call.Timeout, Endpoint: call.Endpoint, Context: call.Context, Model: call.Model, Async: true,
 		argsBytes: call.Args.Len(),
 	}

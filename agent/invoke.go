@@ -229,7 +229,8 @@ func (i *Invoker) deferCall(ctx context.Context, p *prepared, out *Outcome) erro
 	life := cmp.Or(a.Within, i.cfg.DeferredTimeout)
 	p.approval, p.rec.HoldMS = &a, life.Milliseconds()
 	request, err := json.Marshal(deferredCall{
-		Caller: req.Caller, Tool: req.Tool, Session: a.SessionID, Target: req.Target, Args: req.Args,
+		Caller: req.Caller, Tool: req.Tool, Session: a.SessionID, Target: req.Target,
+		Args:    exactArgs{req.Args},
 		Timeout: p.inv.Timeout, Allowance: i.approvalAllowance(p),
 		Endpoint: req.Endpoint, Context: req.Context, Model: req.Model,
 		Approved: bindingOf(a), Charged: p.inv.charged,

@@ -41,7 +41,8 @@ func approvalRowOf(a registry.Approval, reader auth.Identity) wire.ApprovalRow {
 		Requester: requesterOf(a.Requester, a.Model), Mode: registry.ModeSync,
 		TurnID: a.Turn, ArgsDigest: a.ArgsDigest, SchemaHash: a.DefinitionHash, Arguments: a.Arguments,
 		CreatedAt: shownTime(a.CreatedAt), ExpiresAt: shownTime(a.ExpiresAt), DecidedBy: a.DecidedBy,
-		DecidedAt: optionalTime(a.DecidedAt), Scope: a.Scope, By: a.By, Approvers: a.Approvers, AllowedBy: a.AllowedBy,
+		DecidedAt: optionalTime(a.DecidedAt), Scope: a.Scope, Comment: a.Comment, By: a.By,
+		Approvers: a.Approvers, AllowedBy: a.AllowedBy,
 		MayDecide: !a.Final() && approval.MayDecide(reader, a),
 	}
 	if a.Deferred {
@@ -141,6 +142,9 @@ func parseDecision(body []byte) (d approval.Decision, err error) {
 		return d, wrongType("scope", fmt.Sprintf("%q or %q", wire.ScopeTool, wire.ScopeArguments))
 	case limited && (ms <= 0 || ms > registry.MaxGrantLife.Milliseconds()):
 		return d, wrongType("expires_in_ms", life)
+	}
+	if d.Comment = r.said.Comment; len(d.Comment) > registry.MaxComment {
+		return d, wrongType("comment", fmt.Sprintf("at most %d bytes", registry.MaxComment))
 	}
 	switch r.said.Decision {
 	case wire.DecisionAlways:

@@ -80,6 +80,15 @@ type Builtins interface {
 	Tool(in policy.Context, name string) agent.Tool
 }
 
+// Pages are the pages for people. *web.Pages implements it. Its methods must not block.
+type Pages interface {
+	// Paths returns the routes of the pages, in gin's form. They must not change.
+	Paths() []string
+
+	// Serve answers a request for one of the routes. If it returns false, there is no such page, and nothing was written.
+	Serve(w http.ResponseWriter, r *http.Request) bool
+}
+
 // Limits bound requests and responses on this pod. A zero field has its default.
 type Limits struct {
 	MaxBody          int64 `env:"MAX_BODY" envDefault:"1MiB" doc:"Largest HTTP request body."`
@@ -131,6 +140,8 @@ type Config struct {
 	// Ended is called for each session that a caller deleted, after its conversation was erased. May be nil.
 	Ended func(ctx context.Context, key registry.Key)
 
+	Operator Operator // what operators see; nil: its routes say that there is nothing
+
 	Ready    func(ctx context.Context) error // nil error: this pod can serve; default: always
 	Warnings func() []string                 // texts for the operator to act on; default: none
 	Draining context.Context                 // ends when this pod begins to drain; default: never
@@ -138,6 +149,8 @@ type Config struct {
 	Metrics  http.Handler                    // mounted at GET /metrics for admins; nil: not mounted
 	Meter    Meter                           // counts every request; nil: not counted
 	Device   http.Handler                    // devices' WebSockets, mounted at GET /ws/chat; nil: not mounted
+
+	Pages Pages // served without a credential, and not part of the OpenAPI document; nil: not served
 
 	DeviceLimits registry.DeviceLimits // shown to callers
 

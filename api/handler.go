@@ -49,6 +49,7 @@ type handler struct {
 	downloads    *transfers
 	changes      *auth.Buckets[string] // of paired devices, by tenant
 	keyChanges   *auth.Buckets[string] // of keys, and revocations, by tenant
+	diagnosing   sync.Mutex            // held while this pod is checked
 
 	podHeader, nosniff, json []string // values of headers; shared by all answers
 }
@@ -118,7 +119,7 @@ func newEngine(h *handler) *gin.Engine {
 		h.authenticate)
 	engine.NoRoute(h.notFound)
 	engine.NoMethod(h.methodNotAllowed)
-	for _, r := range h.routes() {
+	for _, r := range slices.Concat(h.routes(), h.pageRoutes()) {
 		engine.Handle(r.method, r.path, h.serve(r))
 		if r.method == http.MethodGet && !r.upgrades() {
 			engine.HEAD(r.path, h.serve(r))
@@ -129,7 +130,8 @@ func newEngine(h *handler) *gin.Engine {
 
 // Paths that other files of this package refer to.
 const (
-	prefixAPI          = "/api/" // everything below needs a token; event streams may have a ticket
+	prefixAPI          = "/api/"    // everything below needs a token; event streams may have a ticket
+	prefixAssets       = "/assets/" // of the pages
 	pathHealth         = "/healthz"
 	pathHealthClawSeed = "/health" // for ClawSeed's apps
 	pathReady          = "/readyz"
@@ -246,9 +248,32 @@ func (h *handler) peopleRoutes() []route {
 		{http.MethodDelete, pathKeys + "/:id", admins, nil, h.audited(registry.AuditKeyRevoke, h.revokeKey)},
 		{http.MethodPost, "/api/revocations", admins, nil, h.audited(registry.AuditRevoke, h.revoke)},
 		{http.MethodGet, "/api/limits", callers | approvers, nil, h.limits},
+		{http.MethodGet, "/api/me", callers | approvers, nil, h.me},
 		{http.MethodGet, "/api/usage", callers, usage, h.reserving(pageCost, h.readUsage)},
 		{http.MethodGet, "/api/audit", admins, audit, h.readAudit},
+		{http.MethodGet, "/api/policy", admins, nil, h.getPolicy},
+		{http.MethodPost, "/api/policy/explain", admins, nil, h.explainPolicy},
+		{http.MethodGet, "/api/pods", admins, nil, h.listPods},
+		{http.MethodGet, "/api/doctor", admins, nil, h.audited(registry.AuditDoctor, h.diagnose)},
 	}
+}
+
+// pageRoutes returns the routes of the pages for people. They are not part of the API.
+func (h *handler) pageRoutes() (table []route) {
+	if h.Pages == nil {
+		return nil
+	}
+	for _, path := range h.Pages.Paths() {
+		table = append(table, route{http.MethodGet, path, everybody, nil, h.page})
+	}
+	return table
+}
+
+func (h *handler) page(c *gin.Context, _ *params) error {
+	if !h.Pages.Serve(c.Writer, c.Request) {
+		h.notFound(c)
+	}
+	return nil
 }
 
 // serve parses the query string of an API route strictly before its handler runs: a mistyped filter must not silently

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/internal/share"
@@ -80,15 +81,29 @@ func (w *leavingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (h *handler) limits(c *gin.Context, _ *params) error {
 	calls := h.Invoker.LimitsOf(caller(c))
-	rates := each(calls.Rates, func(r policy.LimitReport) wire.RateLimit {
-		return wire.RateLimit{
-			Rule: r.Rule, Per: string(r.Per), Tools: r.Tools, Calls: r.Calls, WindowSeconds: r.WindowSeconds,
-		}
-	})
 	return h.respond(c, wire.Limits{
 		BodyBytes: h.MaxBody, CallTimeoutMS: calls.Timeout.Milliseconds(),
 		MaxCallTimeoutMS: calls.MaxTimeout.Milliseconds(), MaxWaitMS: maxWait.Milliseconds(),
-		Streams: min(h.MaxCallerStreams, h.MaxStreams/2, h.MaxServed/2), Rates: rates, Device: h.DeviceLimits,
+		Streams: min(h.MaxCallerStreams, h.MaxStreams/2, h.MaxServed/2),
+		Rates:   each(calls.Rates, rateLimitOf), Device: h.DeviceLimits,
+	})
+}
+
+func rateLimitOf(r policy.LimitReport) wire.RateLimit {
+	return wire.RateLimit{
+		Rule: r.Rule, Per: string(r.Per), Tools: r.Tools, Calls: r.Calls, WindowSeconds: r.WindowSeconds,
+	}
+}
+
+// me says who the caller is, and which parts of the gateway it can use.
+func (h *handler) me(c *gin.Context, _ *params) error {
+	who, mode := caller(c), pairing.ModeOff
+	if h.Pairing != nil {
+		mode = h.Pairing.Mode()
+	}
+	return h.writeUncached(c, http.StatusOK, wire.Me{
+		Tenant: who.Tenant, UserID: who.User, Name: who.Name, Roles: who.RoleNames(), Chat: h.Agent != nil,
+		Pairing: string(mode),
 	})
 }
 

@@ -159,15 +159,22 @@ const (
 	corsMaxAge     = "600"                              // seconds that a browser may cache the answer to a preflight
 )
 
-// checkOrigin rejects foreign web pages, except at the probes, which reveal nothing. It lets scripts of allowed pages
-// read the answers (CORS). It allows no cookies, because there are none.
+// checkOrigin rejects foreign web pages, except at the probes and the public assets of the pages, which reveal nothing.
+// It lets scripts of allowed pages read the answers (CORS). It allows no cookies, because there are none.
 func (h *handler) checkOrigin(c *gin.Context) {
-	if path := c.Request.URL.Path; path == pathHealth || path == pathReady {
+	path := c.Request.URL.Path
+	if path == pathHealth || path == pathReady {
+		return
+	}
+	if strings.HasPrefix(path, prefixAssets) { // the device page's canvas loads its own, and has an opaque origin
+		if err := h.Origins.CheckHost(c.Request); err != nil {
+			h.fail(c, h.Refusals.Origin(c.Request, err))
+		}
 		return
 	}
 	c.Writer.Header().Add("Vary", "Origin")
 	check := h.Origins.Check
-	if isMCP(c.Request.URL.Path) {
+	if isMCP(path) {
 		check = h.Origins.CheckNamed
 	}
 	if err := check(c.Request); err != nil {
@@ -180,13 +187,13 @@ func (h *handler) checkOrigin(c *gin.Context) {
 	}
 	c.Header("Access-Control-Allow-Origin", origin)
 	exposed := corsExposed
-	if isMCP(c.Request.URL.Path) {
+	if isMCP(path) {
 		exposed += ", " + corsExposedMCP
 	}
 	c.Header("Access-Control-Expose-Headers", exposed)
 	if c.Request.Method == http.MethodOptions && c.GetHeader("Access-Control-Request-Method") != "" {
 		c.Header("Access-Control-Allow-Methods", corsMethods)
-		c.Header("Access-Control-Allow-Headers", allowedHeaders(c.Request.URL.Path))
+		c.Header("Access-Control-Allow-Headers", allowedHeaders(path))
 		c.Header("Access-Control-Max-Age", corsMaxAge)
 		c.AbortWithStatus(http.StatusNoContent)
 	}

@@ -51,6 +51,7 @@ const (
 	MaxGrants        = 1000      // per tenant
 	MaxGrantLife     = 30 * 24 * time.Hour
 	ApprovalRetained = time.Hour // how long a final approval is kept
+	MaxComment       = 500       // bytes of a decider's comment
 )
 
 // Requester is the person or program behind the credential that made a request, never a device or a model.
@@ -140,6 +141,7 @@ type Verdict struct {
 	DecidedBy string        `json:"decided_by,omitempty"` // a user, credential or device; empty: no decider
 	DecidedAt time.Time     `json:"decided_at,omitzero"`  // by the store's clock
 	Scope     ApprovalScope `json:"scope,omitempty"`      // with ApprovalAllowed
+	Comment   string        `json:"comment,omitempty"`    // of the decider, one line; at most MaxComment bytes
 }
 
 // Final reports whether the verdict can no longer change.

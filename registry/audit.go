@@ -73,6 +73,7 @@ const (
 	AuditSessionRename = "session.rename"
 	AuditTurnAbort     = "turn.abort"
 	AuditCallCancel    = "call.cancel"
+	AuditDoctor        = "doctor" // an admin had the pod check its services and folders
 )
 
 // AuditActions returns all actions.
@@ -81,7 +82,7 @@ func AuditActions() []string {
 		AuditCall, AuditRegister, AuditLogin, AuditKeyCreate, AuditKeyRevoke, AuditRevoke, AuditPairAsk,
 		AuditPairLook, AuditPairDecide, AuditDeviceUpdate, AuditDeviceRevoke, AuditDeviceTools, AuditApprovalAsk,
 		AuditApproval, AuditGrantRevoke, AuditPolicyReload, AuditSessionKick, AuditSessionRename, AuditTurnAbort,
-		AuditCallCancel,
+		AuditCallCancel, AuditDoctor,
 	}
 }
 

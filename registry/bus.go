@@ -22,6 +22,7 @@ const (
 	EnvelopeAbort    EnvelopeKind = "abort"    // end the turn of this conversation, if it runs on the receiving pod
 	EnvelopeErrand   EnvelopeKind = "errand"   // run a tool of the gateway: Args is an Errand, CallID the exchange's
 	EnvelopeErased   EnvelopeKind = "erased"   // drop cached data of this conversation's earlier generations
+	EnvelopeSummary  EnvelopeKind = "summary"  // report how the receiving pod is; CallID is the question's
 )
 
 // Envelope is a message to the pod that owns a session.
@@ -71,7 +72,9 @@ type Reply struct {
 	Delivered bool    `json:"delivered,omitempty"` // a receipt: the call was written to the socket
 	Running   bool    `json:"running,omitempty"`   // with Delivered: the device reported the start
 	Wake      bool    `json:"wake,omitempty"`      // the record of a call that this pod watches is final
-	Answer    string  `json:"answer,omitempty"`    // the verdict on an answer that this pod forwarded
+
+	// Answer is the verdict on an answer that this pod forwarded, or the summary that it asked for.
+	Answer string `json:"answer,omitempty"`
 
 	// Owner is the tenant in whose share a result waits to be sent. It is not sent.
 	Owner string `json:"-"`
@@ -131,4 +134,10 @@ type PendingSend interface {
 // ErrNoReceiver is the error for an envelope to a pod that does not listen.
 var ErrNoReceiver = &Error{
 	Code: CodeNotConnected, Message: "No pod is listening for this session.", Dispatched: DispatchedNo,
+}
+
+// PodSummary is how a pod says it is.
+type PodSummary struct {
+	Pod     string
+	Summary []byte // empty: the pod is live, and did not answer in time
 }

@@ -50,6 +50,17 @@ type Limits struct {
 	Device DeviceLimits `json:"device"`
 }
 
+// Me is the identity of the caller, and what the gateway is set up for.
+type Me struct {
+	Tenant string   `json:"tenant"`
+	UserID string   `json:"user_id,omitempty"` // absent: the credential has no user
+	Name   string   `json:"name,omitempty"`    // of the credential, for people
+	Roles  []string `json:"roles" schema:"enum=device|caller|approver|admin"`
+
+	Chat    bool   `json:"chat"`                                // whether a language model is configured
+	Pairing string `json:"pairing" schema:"enum=code|open|off"` // which devices may request pairing
+}
+
 // RateLimit is how often tools may be called. A call counts for all rates that apply to it.
 type RateLimit struct {
 	Rule string `json:"rule"` // the setting, or the rule of the policy

@@ -53,6 +53,7 @@ type ApprovalRow struct {
 
 	DecidedAt Time                   `json:"decided_at,omitempty"`
 	Scope     registry.ApprovalScope `json:"scope,omitempty"`
+	Comment   string                 `json:"comment,omitempty"` // of the person who decided
 }
 
 // ArgumentSource is where a value in the arguments comes from.
@@ -95,6 +96,9 @@ type DecisionRequest struct {
 
 	// With `allow-always`: how long the grant lasts; default 30 days.
 	ExpiresInMS int64 `json:"expires_in_ms,omitempty" schema:"minimum=1,maximum=2592000000"`
+
+	// One line for the audit log and, with `deny`, for the caller and the model.
+	Comment string `json:"comment,omitempty" schema:"maxLength=500"`
 }
 
 // Values of DecisionRequest.

@@ -26,8 +26,8 @@ const root = "."
 var arrows = map[string][]string{
 	"internal": {},
 	"internal/metrics": { // one place reads the counters of all rooms
-		"api", "ws", "agent", "agent/access", "agent/chat", "agent/hooks", "agent/tools/upstream", "redisstore",
-		"redisstore/bus", "registry", "registry/routing", "internal",
+		"api", "api/wire", "ws", "agent", "agent/access", "agent/chat", "agent/hooks", "agent/tools/upstream",
+		"redisstore", "redisstore/bus", "registry", "registry/routing", "internal",
 	},
 	"registry":                  {"internal"},
 	"registry/approvals":        {"registry", "registry/documents"},
@@ -78,12 +78,13 @@ var arrows = map[string][]string{
 	"ws/mcp":      {"agent/mcpcontent", "registry", "ws/internal", "internal"},
 	"ws/internal": {"registry", "internal"},
 	"ws/client":   {},
+	"web":         {}, // files, which know the HTTP API only
 	root: { // wires all rooms
-		"api", "ws", "agent", "agent/access", "agent/access/approval", "agent/access/usage", "agent/blobs", "agent/chat",
+		"api", "api/wire", "ws", "agent", "agent/access", "agent/access/approval", "agent/access/usage", "agent/blobs",
+		"agent/chat",
 		"agent/hooks", "agent/provider", "agent/sandbox", "agent/sandbox/workspace", "agent/schema", "agent/tools",
 		"agent/tools/upstream", "redisstore", "registry", "registry/routing", "registry/memory",
-		"registry/memory/statefile", "internal",
-		"internal/metrics",
+		"registry/memory/statefile", "internal", "internal/metrics", "web",
 	},
 	"cmd": {
 		root, "api/wire", "ws/client", "agent/access", "agent/provider", "agent/sandbox", "agent/tools", "registry",

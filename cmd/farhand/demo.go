@@ -215,7 +215,7 @@ func (a *application) suggestDemo(r remote, cfg farhand.Config, o demoOptions) {
 		header = ` -H "Authorization: Bearer $FARHAND_TOKEN"`
 	}
 	if r.trust != nil {
-		export += " FARHAND_CA=" + quoted(r.trust.file)
+		export += " FARHAND_CA=" + shellWord(r.trust.file)
 		if env.ToMap(a.environ)[envPrefix+"TOKEN"] == "" {
 			export += " FARHAND_TOKEN=" + string(cfg.Token) // made up, so it is shown only here
 		}
@@ -236,8 +236,8 @@ func (a *application) suggestDemo(r remote, cfg farhand.Config, o demoOptions) {
 		"  curl -s%[4]s %[1]s/api/sessions\n\n", r.server, program, chat, header, ends, export)
 }
 
-// quoted returns a text as one word of a shell.
-func quoted(text string) string {
+// shellWord returns a text as one word of a shell.
+func shellWord(text string) string {
 	if !strings.ContainsFunc(text, func(c rune) bool {
 		return !strings.ContainsRune("/._-+=:", c) && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
 	}) {

@@ -261,8 +261,15 @@ func TestCommandsOverHTTPS(t *testing.T) {
 	addr := strings.TrimPrefix(p.url, "http://")
 	environ := []string{"FARHAND_URL=https://" + addr, "FARHAND_TOKEN=" + fleetToken, "FARHAND_CA=" + cert}
 	device := start(t, environ, farhandBinary, "device", "--session", "d")
-	eventually(t, waitLimit, "the device is connected", func() bool {
-		return strings.Contains(device.out.String(), "session d offers")
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	start(t, []string{"NODE_EXTRA_CA_CERTS=" + cert, "FARHAND_TOKEN=" + fleetToken}, node,
+		"../../examples/device/node.js", "https://"+addr, "node")
+	eventually(t, waitLimit, "the devices are connected", func() bool {
+		_, tools, _ := command(t, environ, "tools")
+		return strings.Contains(device.out.String(), "session d offers") && strings.Contains(tools, "count")
 	})
 	for _, tt := range []struct {
 		environ []string
@@ -271,6 +278,7 @@ func TestCommandsOverHTTPS(t *testing.T) {
 		says    string
 	}{
 		{environ, []string{"call", "echo", `{"text":"hello"}`}, 0, "hello"},
+		{environ, []string{"call", "count", `{"to":2,"step_ms":1}`}, 0, "session node"},
 		{environ[:2], []string{"tools", "--ca", cert}, 0, "echo"},
 		{environ[:2], []string{"tools"}, exitError, "--ca (FARHAND_CA)"},
 		{environ[:2], []string{"tools", "--ca", key}, exitError, "no PEM certificate"},

@@ -26,12 +26,14 @@ func TestDocsAreGenerated(t *testing.T) {
 	if err := writeConfigMarkdown(&config); err != nil {
 		t.Fatal(err)
 	}
+	schemas := openAPISchemas(t)
 	for path, want := range map[string]string{
 		"../../docs/configuration.md":    config.String(),
 		"../../docs/cli.md":              cliReference(),
 		"../../docs/operate.md":          withTable(t, "../../docs/operate.md", metricsTable()),
 		"../../docs/policy.md":           withTable(t, "../../docs/policy.md", defaultsTable(t)),
-		"../../api/openapi/schemas.json": openAPISchemas(t),
+		"../../api/openapi/schemas.json": schemas,
+		"../../web/src/api/types.ts":     webTypes(t, schemas),
 	} {
 		if *update {
 			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {

@@ -199,8 +199,8 @@ func (e explanation) question(tool string) (policy.Question, error) {
 		return q, errors.New(registry.AsError(err).Message)
 	}
 	var err error
-	if q.Tool.Annotations, err = annotationsOf(e.effects); err != nil {
-		return q, err
+	if q.Tool.Annotations, err = policy.Declare(e.effects); err != nil {
+		return q, fmt.Errorf("--effect: %w", err)
 	}
 	switch e.source {
 	case "":
@@ -216,26 +216,6 @@ func (e explanation) question(tool string) (policy.Question, error) {
 		return q, fmt.Errorf("--source: must be remote, builtin or mcp, not %q", e.source)
 	}
 	return q, nil
-}
-
-func annotationsOf(effects []string) (*registry.Annotations, error) {
-	if len(effects) == 0 {
-		return nil, nil
-	}
-	yes, a := true, new(registry.Annotations)
-	for _, effect := range effects {
-		switch effect {
-		case "read_only":
-			a.ReadOnlyHint = &yes
-		case "destructive":
-			a.DestructiveHint = &yes
-		case "open_world":
-			a.OpenWorldHint = &yes
-		default:
-			return nil, fmt.Errorf("--effect: must be read_only, destructive or open_world, not %q", effect)
-		}
-	}
-	return a, nil
 }
 
 // onlyURLs notes that a condition checks URLs only.

@@ -189,6 +189,11 @@ func TestStateFileOfAnother(t *testing.T) {
 			t.Errorf("%v beside a gateway: %s%s", args, out, errOut)
 		}
 	}
+	for _, args := range [][]string{{"doctor", "--json"}, {"config"}} {
+		if _, out, _ := command(t, quietEnvironment(t, noData), args...); !strings.Contains(out, "in memory, for one process") {
+			t.Errorf("%v with memory alone: %s", args, out)
+		}
+	}
 	p.signal(syscall.SIGTERM)
 	p.exit(t)
 

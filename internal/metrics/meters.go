@@ -29,7 +29,8 @@ type wayCounters struct {
 
 // Calls counts calls.
 type Calls struct {
-	ways map[callWay]*wayCounters // never changes
+	ways    map[callWay]*wayCounters // never changes
+	summary *summary
 }
 
 var _ agent.Meter = (*Calls)(nil)
@@ -40,7 +41,7 @@ func newCalls(s *Set) *Calls {
 	outcomes := []string{agent.OutcomeSucceeded, agent.OutcomeFailed, agent.OutcomeReplayed}
 	outcomes = append(append(outcomes, texts(registry.Codes())...), other)
 	endpoint, route := Label{"endpoint", texts(endpoints)}, Label{"route", texts(routes)}
-	c := &Calls{ways: make(map[callWay]*wayCounters)}
+	c := &Calls{ways: make(map[callWay]*wayCounters), summary: s.summary}
 	calls := s.counters("farhand_calls_total",
 		"Finished calls on the pod that received them, by endpoint, route to the tool, and outcome.",
 		[]Label{endpoint, route, {"outcome", outcomes}})
@@ -64,6 +65,7 @@ func (c *Calls) CallEnded(end agent.CallEnd) {
 		w = c.ways[callWay{other, agent.RouteNone}]
 	}
 	w.outcomes.add(end.Outcome, 1)
+	c.summary.call(end)
 	if end.Outcome == agent.OutcomeSucceeded || end.Outcome == agent.OutcomeFailed {
 		w.duration.get().Observe(end.Duration.Seconds())
 	}
@@ -132,6 +134,8 @@ type HTTP struct {
 	routes map[api.Route]*routeCounters // never changes
 	other  *routeCounters
 	codes  tally
+
+	summary *summary
 }
 
 type routeCounters struct {
@@ -158,7 +162,10 @@ func newHTTP(s *Set) *HTTP {
 	counters := func(name string) *routeCounters {
 		return &routeCounters{newTally(requests, statuses, name), newTimer(durations, name)}
 	}
-	h := &HTTP{routes: make(map[api.Route]*routeCounters), other: counters(other), codes: newTally(failures, codes)}
+	h := &HTTP{
+		routes: make(map[api.Route]*routeCounters), other: counters(other), codes: newTally(failures, codes),
+		summary: s.summary,
+	}
 	for _, r := range api.Routes() {
 		h.routes[r] = counters(r.Method + " " + r.Path)
 	}
@@ -182,6 +189,9 @@ func (h *HTTP) Requested(method, route string, status int, code registry.Code, t
 	c.duration.get().Observe(took.Seconds())
 	if code != "" {
 		h.codes.add(string(code), 1)
+		if refused := h.summary.refused[code]; refused != nil {
+			refused.Add(1)
+		}
 	}
 }
 
@@ -191,13 +201,16 @@ var redisBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025,
 type Redis struct {
 	durations map[redisstore.Kind]*timer // never changes
 	failures  map[redisstore.Kind]tally  // never changes
+	summary   *summary
 }
 
 var _ redisstore.Meter = (*Redis)(nil)
 
 func newRedis(s *Set) *Redis {
 	group := Label{"group", texts(redisstore.Kinds())}
-	r := &Redis{durations: make(map[redisstore.Kind]*timer), failures: make(map[redisstore.Kind]tally)}
+	r := &Redis{
+		durations: make(map[redisstore.Kind]*timer), failures: make(map[redisstore.Kind]tally), summary: s.summary,
+	}
 	durations := s.histograms("farhand_redis_round_trip_duration_seconds",
 		"Duration of round trips to Redis, by kind of command. Blocking reads are not counted.",
 		[]Label{group}, redisBuckets)
@@ -217,6 +230,7 @@ func (r *Redis) RoundTrip(g redisstore.Kind, took time.Duration, failed redissto
 		g = redisstore.KindOther
 	}
 	r.durations[g].get().Observe(took.Seconds())
+	r.summary.roundTrip(took, failed)
 	if failed != redisstore.FailureNone {
 		r.failures[g].add(string(failed), 1)
 	}

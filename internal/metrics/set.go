@@ -78,6 +78,7 @@ func (m Metric) labelNames() []string {
 type Set struct {
 	registry *prometheus.Registry
 	metrics  []Metric
+	summary  *summary
 
 	Calls *Calls // implements agent.Meter
 	HTTP  *HTTP  // implements api.Meter
@@ -88,7 +89,7 @@ type Set struct {
 // New returns the metrics of a pod. models are the names of the configured models, version is the program's version.
 // The counters of the pod's parts are not exported before Watch.
 func New(models []string, version string) *Set {
-	s := &Set{registry: prometheus.NewRegistry()}
+	s := &Set{registry: prometheus.NewRegistry(), summary: newSummary()}
 	s.Calls = newCalls(s)
 	s.HTTP = newHTTP(s)
 	s.Redis = newRedis(s)

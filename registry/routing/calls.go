@@ -97,8 +97,9 @@ func (c *Calls) Finish(rec *registry.Record, res registry.Result, err error) {
 		rec.Brief = !rec.Stored
 	}
 	rec.Apply(event, change, time.Now().UTC())
-	if rec.Stored || err != nil && rec.State != registry.StateRejected {
-		line = c.rec.keep(*rec) // its answer may still come, or a reader has seen it running
+	mayAnswer := err != nil && rec.State != registry.StateRejected && change.Err.Dispatched != registry.DispatchedNo
+	if rec.Stored || mayAnswer { // stored: a reader may have seen it running
+		line = c.rec.keep(*rec)
 		summary := rec.Summary()
 		rec = &summary
 	}

@@ -211,7 +211,7 @@ func (l *LocalSession) begun(f *inFlightCall, message string) {
 	l.hub.rec.activity(registry.Activity{
 		Tenant: l.key.Tenant, Type: registry.ActivityCallProgress, SessionID: l.key.Session, Reason: message,
 		Call: &registry.Record{
-			CallID: f.callID, Tenant: l.key.Tenant, SessionID: l.key.Session,
+			CallID: f.callID, Tenant: l.key.Tenant, SessionID: l.key.Session, Tool: f.tool,
 			State: registry.StateRunning, Dispatched: registry.DispatchedYes,
 		},
 	})

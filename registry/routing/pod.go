@@ -65,6 +65,7 @@ type Pod struct {
 
 	Approvals *Approvals
 	Places    *Places
+	Fleet     *Fleet
 	History   *ByteBudget // of conversations
 	Asked     *ByteBudget // of approvals
 
@@ -97,6 +98,7 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	p.History, p.Asked = newHistoryBudget(cfg, reserved), newApprovalBudget(reserved)
 	p.Approvals = &Approvals{core: c, hub: p.Hub}
 	p.Places = newPlaces(c, p.Router, cfg.PlaceTTL)
+	p.Fleet = &Fleet{core: c}
 	return p, nil
 }
 
@@ -214,6 +216,8 @@ func (p *Pod) HandleEnvelope(e registry.Envelope) {
 		p.Places.handleErrand(e)
 	case registry.EnvelopeErased:
 		p.Places.handleErased(e)
+	case registry.EnvelopeSummary:
+		p.Fleet.handleQuestion(e)
 	default:
 		p.log.Warn("message of unknown kind ignored", "kind", e.Kind, "version", e.V)
 		if e.CallID != "" && e.ReplyTo != "" { // from a newer release: the waiting pod gets the error immediately
@@ -227,6 +231,8 @@ func (p *Pod) HandleReply(r registry.Reply) {
 	switch {
 	case strings.HasPrefix(r.CallID, probePrefix):
 		p.Hub.pings.notify(r.CallID, r.Delivered)
+	case strings.HasPrefix(r.CallID, questionPrefix):
+		p.Fleet.answers.notify(r.CallID, r.Answer)
 	case r.Answer != "":
 		p.Hub.verdicts.notify(r.CallID, r.Answer)
 	case r.Wake:

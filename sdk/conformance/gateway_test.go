@@ -30,6 +30,7 @@ type gateway struct {
 
 	mu      sync.Mutex
 	refusal *refusal // the last one, which a browser asks for again
+	paired  bool     // the device has a key, and must sign
 }
 
 // request is one that waits for its answer.
@@ -53,7 +54,7 @@ func newGateway(t *testing.T) *gateway {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /ws/chat", func(w http.ResponseWriter, r *http.Request) {
 		if !websocket.IsWebSocketUpgrade(r) {
-			g.explain(w)
+			g.explain(w, r)
 			return
 		}
 		g.wait(w, r, g.dials, over)
@@ -97,10 +98,13 @@ func (g *gateway) wait(w http.ResponseWriter, r *http.Request, to chan<- request
 }
 
 // explain answers a browser that asks why its connection was refused.
-func (g *gateway) explain(w http.ResponseWriter) {
+func (g *gateway) explain(w http.ResponseWriter, r *http.Request) {
 	g.mu.Lock()
-	why := g.refusal
+	why, paired := g.refusal, g.paired
 	g.mu.Unlock()
+	if _, signature := proof(r); paired && signature == "" {
+		why = &refusal{Status: http.StatusUnauthorized, Code: "unauthenticated", Detail: "The signature is missing."}
+	}
 	if why == nil {
 		why = &refusal{Status: http.StatusBadRequest, Code: "invalid_request",
 			Detail: "This address accepts only WebSocket connections."}

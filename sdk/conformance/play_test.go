@@ -175,6 +175,9 @@ func (p *play) post(s *step) error {
 	}
 	if key, ok := body["public_key"].(string); ok {
 		p.publicKey = key
+		p.gateway.mu.Lock()
+		p.gateway.paired = true
+		p.gateway.mu.Unlock()
 	}
 	if nonce, ok := with.Reply["nonce"].(string); ok {
 		p.nonce = nonce

@@ -344,9 +344,9 @@ func TestFileStoreOutlivesCrashes(t *testing.T) {
 	must(t, err)
 	file := filepath.Join(t.TempDir(), "sub", "device.jsonl")
 	last := "0"
-	for range 6 {
+	for range 4 {
 		p := startNode(t, string(text), file)
-		for range 120 {
+		for range 60 {
 			line := testkit.Receive(t, "a value", p.lines)
 			if strings.Contains(line, "lost") || strings.Contains(line, "added") || line == "" {
 				t.Fatalf("after %s: %q", last, line)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // Decision is an answer to a question.
@@ -18,6 +19,7 @@ type Decision struct {
 	Allow     bool
 	Scope     registry.ApprovalScope // what an allowance covers; default registry.ScopeOnce
 	GrantLife time.Duration          // of "allow always"; default and maximum registry.MaxGrantLife
+	Comment   string                 // for the caller and the audit log; cut to a line of registry.MaxComment bytes
 }
 
 // Answer is the outcome of a decision.
@@ -163,7 +165,10 @@ func (k *Service) decide(ctx context.Context, a registry.Approval, by decider, d
 		e.Rule = a.Rule
 		return Answer{}, e
 	}
-	v := registry.Verdict{State: registry.ApprovalDenied, DecidedBy: by.by}
+	v := registry.Verdict{
+		State: registry.ApprovalDenied, DecidedBy: by.by,
+		Comment: registry.TruncateText(textsafe.Line(d.Comment), registry.MaxComment),
+	}
 	if by.by == by.who.Credential { // people know its name
 		v.DecidedBy = by.who.Label()
 	}
@@ -193,8 +198,11 @@ func (k *Service) decide(ctx context.Context, a registry.Approval, by decider, d
 	if final.State == registry.ApprovalAllowed {
 		outcome = registry.AuditAllowed
 	}
-	k.audit(registry.AuditApproval, by.who.Actor(), final, outcome,
-		strings.TrimSpace("by "+by.by+" "+string(final.Scope)))
+	reason := strings.TrimSpace("by " + by.by + " " + string(final.Scope))
+	if final.Comment != "" {
+		reason += ": " + final.Comment
+	}
+	k.audit(registry.AuditApproval, by.who.Actor(), final, outcome, reason)
 	if final.Deferred {
 		signal(k.sweep)
 	}

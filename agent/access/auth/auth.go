@@ -273,13 +273,8 @@ func canonicalOrigin(s string) (string, bool) {
 
 // Check returns nil if the request may pass, else an *registry.Error with CodeForbidden.
 func (o *Origins) Check(r *http.Request) error {
-	if o.loopbackOnly && !IsLoopbackHost(r.Host) {
-		return registry.Errorf(registry.CodeForbidden,
-			"Without a token the gateway serves only localhost. Set FARHAND_TOKEN to serve other host names.")
-	}
-	if o.hosts != nil && !o.hostAllowed(r.Host) {
-		return registry.Errorf(registry.CodeForbidden,
-			"This host name is not allowed. Add it to FARHAND_ALLOWED_HOSTS.")
+	if err := o.CheckHost(r); err != nil {
+		return err
 	}
 	values := r.Header.Values("Origin")
 	if len(values) == 0 || o.any {
@@ -291,6 +286,19 @@ func (o *Origins) Check(r *http.Request) error {
 	}
 	return registry.Errorf(registry.CodeForbidden,
 		"This web origin is not allowed. Add it to FARHAND_ALLOWED_ORIGINS.")
+}
+
+// CheckHost is the part of Check that does not depend on the page, for files that every page may read.
+func (o *Origins) CheckHost(r *http.Request) error {
+	if o.loopbackOnly && !IsLoopbackHost(r.Host) {
+		return registry.Errorf(registry.CodeForbidden,
+			"Without a token the gateway serves only localhost. Set FARHAND_TOKEN to serve other host names.")
+	}
+	if o.hosts != nil && !o.hostAllowed(r.Host) {
+		return registry.Errorf(registry.CodeForbidden,
+			"This host name is not allowed. Add it to FARHAND_ALLOWED_HOSTS.")
+	}
+	return nil
 }
 
 // CheckNamed is a stricter Check, for endpoints that a page must not reach under a name that its owner pointed at the

@@ -82,6 +82,9 @@ func New(cfg Config) (*Service, error) {
 // Open reports whether devices may wait without a code for approvers of the default tenant.
 func (s *Service) Open() bool { return s.cfg.Mode == ModeOpen }
 
+// Mode returns which devices may request pairing.
+func (s *Service) Mode() Mode { return s.cfg.Mode }
+
 // Paired reports whether a device id is paired. If it is, only its credential may use that id.
 func (s *Service) Paired(ctx context.Context, tenant, deviceID string) (bool, error) {
 	all, err := s.cfg.Store.PairedDevices(ctx, tenant, deviceID)

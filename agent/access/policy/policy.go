@@ -52,6 +52,7 @@ type Policy struct {
 // state is one version of the rules with its cache of decisions.
 type state struct {
 	rules   *rules
+	file    []byte // the rules' text; nil: only the defaults apply
 	digest  string
 	answers *cache.Cache[key, *Decision]
 
@@ -80,7 +81,8 @@ func (p *Policy) Replace(file []byte) error {
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %t %q %q", p.options.Lists, p.options.Unconfirmed, defaults, file))
 	now := &state{
-		rules: compiled, digest: hex.EncodeToString(sum[:16]), answers: cache.New[key, *Decision](answerBytes, 0),
+		rules: compiled, file: file, digest: hex.EncodeToString(sum[:16]),
+		answers: cache.New[key, *Decision](answerBytes, 0),
 	}
 	for _, rule := range slices.Concat(compiled.calls, compiled.register) {
 		now.distinguish(rule.who)
@@ -131,6 +133,7 @@ func compile(o Options, file []byte) (*rules, error) {
 			own != nil && own.hasRule(t.id)
 	})
 	if own != nil {
+		own.written = len(own.tools)
 		own.tools = append(own.tools, all.tools...)
 		all = own
 	}

@@ -25,6 +25,7 @@ type rules struct {
 	calls    []nameRule
 	tools    []toolRule
 	limits   []Limit // of all tools together
+	written  int     // of tools, come from the file; the defaults follow
 }
 
 // asker selects callers. Empty lists select all.

@@ -85,7 +85,6 @@ export function serve(s: Serving): Promise<Ended> {
       connection: s.platform.dial(s.address, s.url, s.auth, {
         open: () => {
           opened = Date.now();
-          alive();
           s.open(link);
         },
         message: (message) => {
@@ -98,10 +97,13 @@ export function serve(s: Serving): Promise<Ended> {
         closed: (code, reason, error) => end(error ?? ending(code, reason), code),
       }),
     };
-    after(s.silence, dead);
+    after(Math.min(s.silence, helloWait), dead); // the first frame comes soon, or never
     s.signal.addEventListener("abort", stop);
   });
 }
+
+/** How long the handshake and the first frame may take together, in ms. */
+const helloWait = 20_000;
 
 const ending = (code: number, reason: string): FarhandError =>
   new FarhandError(reason || "disconnected", `the connection ended: ${code} ${reason}`.trim());

@@ -92,15 +92,19 @@ export const browser: Platform = {
 
 /**
  * Asks why a connection was refused: a page sees only that it was. The same request without the upgrade has the
- * gateway's answer; 400 and 426 without a reason of their own mean that only the upgrade was missing.
+ * gateway's answer; 400 and 426 without a reason of their own mean that only the upgrade was missing. A signature is
+ * good for one connection, so a paired device does not ask: its request for a nonce would have been refused, too.
  */
 async function whyNot(address: Address, url: URL, auth: Auth): Promise<FarhandError> {
+  if (auth.signature) return unopened();
   const same = new URL(address.base + "/ws/chat" + url.search);
   try {
     const error = await refusal(await ask(same.href, { headers: bearer(auth.token) }));
     if (error.status !== 426 && !(error.status === 400 && /upgrade|websocket/i.test(error.message))) return error;
-    return new FarhandError("unreachable", "the gateway's socket cannot be opened");
+    return unopened();
   } catch (error) {
     return error instanceof FarhandError ? error : new FarhandError("unreachable", messageOf(error));
   }
 }
+
+const unopened = (): FarhandError => new FarhandError("unreachable", "the gateway's socket cannot be opened");

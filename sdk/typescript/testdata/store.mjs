@@ -10,7 +10,7 @@ for (let n = Math.max(0, first - 50); n < first; n++) {
 if (await store.add("once", 1) === first > 0) console.log("added twice");
 for (let n = first; ; n++) {
   await Promise.all([
-    store.set(`v/${n}`, n), store.set("n", n + 1), store.delete(`v/${n - 60}`), store.set("filler", "x".repeat(3000))
+    store.set(`v/${n}`, n), store.set("n", n + 1), store.delete(`v/${n - 60}`), store.set("filler", "x".repeat(20_000))
   ]);
   console.log(n);
 }

@@ -1,0 +1,390 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/chromedp/cdproto/browser"
+	"github.com/chromedp/chromedp"
+
+	"github.com/farhand/farhand/internal/testkit"
+)
+
+// lockedIn: code on the canvas reaches nothing of the page's origin.
+func (s *phoneStage) lockedIn() {
+	for code, want := range map[string]string{
+		"parent.document.title":                      "SecurityError",
+		"parent.location.href":                       "SecurityError",
+		"parent.localStorage":                        "SecurityError",
+		"parent.used":                                "SecurityError",
+		"frameElement":                               "null",
+		"document.cookie":                            "SecurityError",
+		"localStorage.length":                        "SecurityError",
+		"sessionStorage.length":                      "SecurityError",
+		"indexedDB.databases()":                      "SecurityError",
+		"caches.keys()":                              "SecurityError",
+		"navigator.serviceWorker.getRegistrations()": "SecurityError",
+		"self.origin":                                "null",
+		"fetch('/api/me')":                           "TypeError",
+		"fetch('/api/me', {mode: 'no-cors'})":        "TypeError",
+		"new WebSocket('/ws/chat').url":              "",
+		"new Promise(no => { const s = new XMLHttpRequest(); s.onerror = () => no('refused'); s.open('GET', '/api/me'); s.send() })": "refused",
+		"navigator.mediaDevices.getUserMedia({video: true})":                                                                         "SecurityError",
+		"new Promise(no => navigator.geolocation.getCurrentPosition(() => no('found'), e => no('code ' + e.code)))":                  "code 1",
+		"navigator.clipboard.readText()": "NotAllowedError",
+		"open('/console/') === null":     "true",
+		"top.location = '/console/'":     "SecurityError",
+		"new Promise(async ok => { const f = document.createElement('iframe'); f.src = '/console/'; f.onload = " +
+			"() => { try { ok(f.contentDocument.title) } catch (e) { ok(String(e)) } }; document.body.append(f) })": "null",
+	} {
+		code = "(async () => { try { return String(await (" + code + ")) } catch (e) { return e.name } })()"
+		r := s.works("canvas_eval", `{"javaScript":`+quoted(code)+`}`)
+		if !strings.Contains(r.Output, want) || want == "" && strings.Contains(r.Output, "open") {
+			s.Errorf("%s: %q, want %s", code, r.Output, want)
+		}
+	}
+	// Messages to the page do nothing but answer, and only what was asked.
+	s.works("canvas_eval", `{"javaScript":"parent.postMessage({id: 1, ok: true, value: 'x'}, '*');`+
+		`parent.postMessage({tap: '<img src=x onerror=alert(1)>'}, '*'); parent.postMessage(null, '*'); 1"}`)
+	s.see("You tapped “<img src=x onerror=alert(1)>” on the canvas")
+	headers := map[string]string{}
+	resp, err := http.Get(s.url + "/device/canvas")
+	if err != nil {
+		s.Fatal(err)
+	}
+	resp.Body.Close()
+	for name := range resp.Header {
+		headers[name] = resp.Header.Get(name)
+	}
+	policy := headers["Content-Security-Policy"]
+	if !strings.Contains(policy, "sandbox allow-scripts") || strings.Contains(policy, "allow-same-origin") ||
+		!strings.Contains(policy, "frame-ancestors 'self'") || !strings.Contains(headers["Permissions-Policy"], "camera=()") {
+		s.Errorf("the canvas is served with %v", headers)
+	}
+	s.works("canvas_a2ui_reset", `{}`)
+	s.works("canvas_hide", `{}`)
+	s.forgiven()
+}
+
+// forgiven forgets what the browser reports about attempts that it has refused.
+func (s *phoneStage) forgiven() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var left []string
+	for _, noise := range s.noises {
+		if strings.Contains(noise, injected) {
+			left = append(left, noise)
+		}
+	}
+	s.noises = left
+}
+
+// injections: texts of agents are shown as they are, wherever the page shows them.
+func (s *phoneStage) injections() {
+	for i, text := range []string{
+		`<img src=x onerror=alert(1)>`, `<script>alert(1)</script>`, `"><svg onload=alert(1)>`, `javascript:alert(1)`,
+		`</pre><iframe srcdoc="<script>parent.alert(1)</script>">`, `{{constructor.constructor('alert(1)')()}}`,
+		`${alert(1)}`, `<a href="javascript:alert(1)">tap me</a>`, `&lt;img src=x onerror=alert(1)&gt;`, "\u202egnp.exe",
+		`<math><mtext></mtext><mglyph><style><img src=x onerror=alert(1)></style></mglyph></math>`, "a\u0000b\u2028c",
+	} {
+		all := quoted(text)
+		s.works("notify", fmt.Sprintf(`{"title":%s,"body":%s}`, all, all))
+		s.works("show", fmt.Sprintf(`{"title":%s,"text":%s,"latitude":1,"longitude":2,"label":%s}`, all, all, all))
+		get := s.later("ask_person", fmt.Sprintf(`{"question":%s,"choices":[%s,"continue %d"],"text":true,"placeholder":%s}`, all, all, i, all))
+		s.tap(fmt.Sprintf("continue %d", i))
+		get()
+		if r := s.agent("open_url", `{"url":`+all+`}`); r.Success {
+			s.Errorf("opened %s", text)
+		}
+	}
+	if strange := eval[int](s.pageBrowser, `document.querySelectorAll(
+		".page script, .page [onerror], .page [onload], .page iframe[srcdoc], .page math, .page a[href^=javascript]").length`); strange > 0 {
+		s.Errorf("%d elements are of agents", strange)
+	}
+	s.works("show", `{}`)
+}
+
+// approval: the person at the device decides about a call that needs approval, with everything it has.
+func (s *phoneStage) approval() {
+	_, raw := request(s, http.MethodPost, s.balancer+"/api/keys", `{"name":"agent","roles":["caller"]}`)
+	var key struct{ Key string }
+	if err := json.Unmarshal(raw, &key); err != nil {
+		s.Fatalf("no key: %s", raw)
+	}
+	call := func() chan string {
+		answer := make(chan string, 1)
+		go func() {
+			req, _ := http.NewRequest(http.MethodPost, s.balancer+"/api/tools/camera_snap/call", strings.NewReader(`{"args":{"facing":"front"}}`))
+			req.Header.Set("Authorization", "Bearer "+key.Key)
+			req.Header.Set("Content-Type", "application/json")
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				answer <- err.Error()
+				return
+			}
+			defer resp.Body.Close()
+			var r toolReply
+			_ = json.NewDecoder(resp.Body).Decode(&r)
+			answer <- fmt.Sprintf("%d %v %d", resp.StatusCode, r.Success, len(r.Parts))
+		}()
+		return answer
+	}
+	allowed := call()
+	s.see("Allow “Take pictures”?", `"facing": "front"`, "Always allow this")
+	s.pictures("approval")
+	s.accessible("an approval")
+	s.tap("Allow once")
+	if got := <-allowed; got != "200 true 1" {
+		s.Errorf("allowed: %s", got)
+	}
+	denied := call()
+	s.tap("Deny")
+	if got := <-denied; strings.Contains(got, "true") {
+		s.Errorf("denied: %s", got)
+	}
+	s.unasked("Always allow this")
+}
+
+// offers waits until agents see a tool, or no longer see it.
+func (s *phoneStage) offers(tool string, want bool) {
+	s.Helper()
+	eventually(s, waitLimit, fmt.Sprintf("%s is offered: %v", tool, want), func() bool {
+		_, raw := request(s, http.MethodGet, s.balancer+"/api/tools", "")
+		return strings.Contains(string(raw), `"name":"`+tool+`"`) == want
+	})
+}
+
+func (s *phoneStage) switchedOff() {
+	s.tap("Sensors")
+	s.tap("Battery")
+	s.offers("battery", false)
+	if r := s.agent("battery", `{}`); r.Code != "tool_not_found" {
+		s.Errorf("switched off: %+v", r)
+	}
+	s.run(chromedp.Reload())
+	s.see("Connected")
+	s.offers("battery", false)
+	s.tap("Sensors")
+	s.tap("Battery")
+	s.offers("battery", true)
+}
+
+func (s *phoneStage) denied() {
+	s.permit("geolocation", browser.PermissionSettingDenied)
+	s.offers("location_get", false)
+	s.see("You denied it. Allow it in the browser's settings for this page.")
+	s.permit("geolocation", browser.PermissionSettingGranted)
+	s.offers("location_get", true)
+}
+
+// phoneLooks: pictures of all that is shown at once, and what axe says.
+func (s *phoneStage) phoneLooks() {
+	eval[bool](s.pageBrowser, `(document.querySelectorAll("details").forEach(d => { d.open = true }), true)`)
+	for _, theme := range []string{"dark", "light"} {
+		s.size(360, theme)
+		s.accessible("the page, " + theme)
+	}
+	s.pictures("tools")
+	s.size(320, "light")
+	s.fits("the page", 320)
+	s.size(3840, "light")
+	s.fits("the page", 3840)
+	s.size(360, "light")
+	eval[bool](s.pageBrowser, `(document.querySelectorAll("details").forEach(d => { d.open = false }), true)`)
+	s.pictures("connected")
+	eval[bool](s.pageBrowser, `(document.querySelector(".log").scrollIntoView(), true)`)
+	s.pictures("log")
+	eval[bool](s.pageBrowser, `window.reached = new Set(), true`)
+	s.tabs(30)
+	if missed := eval[[]string](s.pageBrowser, `[...document.querySelectorAll("button, summary")].filter(e => e.offsetParent && !reached.has(e))
+		.map(e => e.innerText)`); len(missed) > 0 {
+		s.Errorf("the keyboard does not reach %q", missed)
+	}
+}
+
+// stop ends a call, and the page stays stopped over a reload.
+func (s *phoneStage) stop() {
+	clip := s.later("camera_clip", `{"duration_ms":60000}`)
+	question := s.later("ask_person", `{"question":"Still there?"}`)
+	s.see("Records video", "Still there?")
+	s.until("the camera is on", `document.querySelector("progress")?.value > 0`)
+	s.tap("Stop")
+	for what, get := range map[string]func() toolReply{"clip": clip, "question": question} {
+		if r := get(); r.Success || !strings.Contains(r.Error, "the device stopped") {
+			s.Errorf("%s: %+v", what, r)
+		}
+	}
+	s.see("Agents cannot reach this device until you start again")
+	s.pictures("stopped")
+	s.offers("ask_person", false)
+	s.run(chromedp.Reload())
+	s.see("Agents cannot reach this device until you start again")
+	s.offers("ask_person", false)
+	s.tap("Start")
+	s.see("Connected")
+	s.offers("ask_person", true)
+}
+
+// reload in the middle of a call: its caller learns that, and nothing runs twice.
+func (s *phoneStage) reload() {
+	get := s.later("ask_person", `{"question":"Before the reload?"}`)
+	s.see("Before the reload?")
+	s.run(chromedp.Reload())
+	if r := get(); r.Success || !strings.Contains(r.Error, "restarted during this call") {
+		s.Errorf("reloaded: %+v", r)
+	}
+	s.see("Connected")
+	s.unasked("Before the reload?")
+}
+
+// networkFails in the middle of a call: the answer comes over the next connection.
+func (s *phoneStage) networkFails() {
+	get := s.later("ask_person", `{"question":"While the network is away?","choices":["It came through"]}`)
+	s.see("While the network is away?")
+	s.network.Stop()
+	s.see("The gateway cannot be reached")
+	s.pictures("reconnecting")
+	s.tap("It came through")
+	if err := s.network.Start(); err != nil {
+		s.Fatal(err)
+	}
+	if r := get(); !strings.Contains(r.Output, "It came through") {
+		s.Errorf("answered without a network: %+v", r)
+	}
+	s.see("Connected")
+	if asked := s.logged("While the network is away?"); asked != 1 {
+		s.Errorf("the call ran %d times", asked)
+	}
+}
+
+// servingPodDies in the middle of a call that came through the other pod: the device moves, and its answer is recorded.
+func (s *phoneStage) servingPodDies() {
+	_, raw := request(s, http.MethodGet, s.balancer+"/api/sessions", "")
+	var list struct {
+		Sessions []struct {
+			Pod  string
+			Name string
+		}
+	}
+	if err := json.Unmarshal(raw, &list); err != nil || len(list.Sessions) != 1 {
+		s.Fatalf("sessions: %s", raw)
+	}
+	dying, other := s.pods[0], s.pods[1]
+	if other.id == list.Sessions[0].Pod {
+		dying, other = other, dying
+	}
+	status, raw := request(s, http.MethodPost, other.url+"/api/tools/ask_person/call",
+		`{"mode":"async","args":{"question":"Which pod is gone?","choices":["The other one"]}}`)
+	var call toolReply
+	if err := json.Unmarshal(raw, &call); err != nil || status != http.StatusAccepted {
+		s.Fatalf("an asynchronous call: %d %s", status, raw)
+	}
+	s.see("Which pod is gone?")
+	dying.signal(syscall.SIGKILL)
+	<-dying.done
+	s.tap("The other one")
+	eventually(s, waitLimit, "the record has the answer", func() bool {
+		_, raw := request(s, http.MethodGet, other.url+"/api/calls/"+call.CallID, "")
+		return strings.Contains(string(raw), "The other one")
+	})
+	s.offers("ask_person", true)
+	if asked := s.logged("Which pod is gone?"); asked != 1 {
+		s.Errorf("the call ran %d times", asked)
+	}
+}
+
+// logged returns how many calls with a text the page has written down.
+func (s *phoneStage) logged(text string) int {
+	return eval[int](s.pageBrowser, `JSON.parse(localStorage.getItem("farhand device log")).filter(e => e.text.includes(`+
+		quoted(text)+`)).length`)
+}
+
+// anotherTab of the same browser is the same device: one of them at a time.
+func (s *phoneStage) anotherTab() {
+	ctx, end := chromedp.NewContext(s.ctx)
+	defer end()
+	if err := chromedp.Do(ctx); err != nil {
+		s.Fatal(err)
+	}
+	second := &phoneStage{pageBrowser: &pageBrowser{TB: s.TB, parentTB: s.parentTB, ctx: ctx}}
+	second.open(s.url + "/device")
+	second.see("Another tab of this browser is connected")
+	second.press("Use this tab")
+	second.see("Connected", "No agent does anything")
+	s.see("Connected in another tab")
+	s.tap("Use this tab")
+	s.see("No agent does anything")
+	second.see("Connected in another tab")
+}
+
+// offline: the page itself opens without a network, and connects when there is one.
+func (s *phoneStage) offline() {
+	s.until("the service worker has the page", `caches.match("/device")`)
+	s.network.Stop()
+	s.run(chromedp.Reload())
+	s.see("The gateway cannot be reached")
+	if kept := eval[string](s.pageBrowser, `caches.open("farhand-device-1").then(c => c.keys()).then(all => all.map(r => new URL(r.url).pathname)
+		.filter(path => !/^\/(device|assets\/.*|icon.*|device.webmanifest)$/.test(path)).join())`); kept != "" {
+		s.Errorf("the cache has %s", kept)
+	}
+	if err := s.network.Start(); err != nil {
+		s.Fatal(err)
+	}
+	s.see("Connected")
+	s.offers("ask_person", true)
+	s.forgiven()
+}
+
+// revoked: the page says so, and pairs again as another device.
+func (s *phoneStage) revoked() {
+	env := []string{"FARHAND_URL=" + s.balancer, "FARHAND_TOKEN=" + fleetToken}
+	if status, _, errOut := command(s.TB.(*testing.T), env, "devices", "revoke", s.deviceID()); status != 0 {
+		s.Fatal(errOut)
+	}
+	s.see("An administrator ended this session")
+	s.tap("Start")
+	s.see("The gateway does not accept this device any more")
+	s.pictures("revoked")
+	s.tap("Pair again")
+	s.see("Approve this device")
+	s.tap("Cancel")
+	s.see("Agents cannot reach this device")
+}
+
+// insecure: over plain HTTP from elsewhere the page says what is missing, and the rest works. On a gateway without a
+// token there is nothing to pair.
+func (s *phoneStage) insecure() {
+	s.open(strings.Replace(s.url, "127.0.0.1", "phone.example", 1) + "/device")
+	s.see("This page is not secure")
+	s.tap("Camera and screen")
+	s.see("Needs a secure page (https)")
+	s.pictures("insecure")
+	s.accessible("an insecure page")
+	s.tap("Connect")
+	s.see("Approve this device")
+	code := shownCode.FindString(s.text())
+	env := []string{"FARHAND_URL=" + s.balancer, "FARHAND_TOKEN=" + fleetToken}
+	if status, _, errOut := command(s.TB.(*testing.T), env, "pair", "approve", code); status != 0 {
+		s.Fatal(errOut)
+	}
+	s.see("No agent does anything")
+	s.offers("ask_person", true)
+	get := s.later("ask_person", `{"question":"On an insecure page?","choices":["Works"]}`)
+	s.tap("Works")
+	if r := get(); !r.Success {
+		s.Errorf("insecure: %+v", r)
+	}
+	s.offers("camera_snap", false)
+	s.forgiven() // headers that insecure pages cannot have
+
+	alone := startPodAt(s.parentTB, testkit.FreeAddr(s), "FARHAND_TOKEN=")
+	s.open(alone.url + "/device")
+	s.tap("Connect")
+	s.see("No agent does anything")
+	s.balancer = alone.url
+	s.offers("camera_snap", true)
+}

@@ -1,0 +1,65 @@
+package routing
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
+)
+
+// TestFleetAnswersEachOther: a pod gets the summaries of all pods, asks again only after a second, and does not wait
+// longer than that for a pod that says nothing, or too much.
+func TestFleetAnswersEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New(memory.Options{})
+		a, b := startPod(t, store, "a"), startPod(t, store, "b")
+		silent := store.NewBus()
+		if err := silent.Listen(t.Context(), "c", deafHandler{}); err != nil {
+			t.Fatal(err)
+		}
+		defer silent.Close(t.Context())
+		if _, err := store.Heartbeat(t.Context(), "c"); err != nil {
+			t.Fatal(err)
+		}
+		questions := 0
+		a.Fleet.Serve(func() []byte { questions++; return []byte("a is well") })
+		b.Fleet.Serve(func() []byte { return []byte(strings.Repeat("b", questions*5000)) })
+
+		want := func(begin string, texts ...string) {
+			t.Helper()
+			began := time.Now()
+			all, err := a.Fleet.Ask(t.Context())
+			if err != nil || time.Since(began) > summaryWait {
+				t.Fatalf("%s: %v, after %v", begin, err, time.Since(began))
+			}
+			got := []string{}
+			for _, p := range all {
+				got = append(got, p.Pod+":"+string(p.Summary[:min(len(p.Summary), 9)]))
+			}
+			if !slices.Equal(got, texts) {
+				t.Errorf("%s: %q", begin, got)
+			}
+		}
+		want("first", "a:a is well", "b:bbbbbbbbb", "c:")
+		want("within a second", "a:a is well", "b:bbbbbbbbb", "c:")
+		if questions != 1 {
+			t.Errorf("%d summaries were made for two questions within a second", questions)
+		}
+		time.Sleep(summaryFresh)
+		synctest.Wait()
+		want("later, b's is too long", "a:a is well", "b:", "c:")
+		if questions != 2 {
+			t.Errorf("%d summaries", questions)
+		}
+	})
+}
+
+type deafHandler struct{}
+
+func (deafHandler) HandleEnvelope(registry.Envelope) {}
+func (deafHandler) HandleReply(registry.Reply)       {}
+func (deafHandler) HandleGap()                       {}

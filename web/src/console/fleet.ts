@@ -1,0 +1,146 @@
+// All sessions that the console knows: one listing, and then the event stream.
+
+import { signal } from "@preact/signals";
+import { path, Problem } from "../api/client";
+import type { Activity, Session, SessionRow } from "../api/types";
+import { listen, onceOpen, onRestart } from "./feed";
+import { client } from "./session";
+
+const showEvery = 250; // ms between two changes of what is shown
+const most = 50_000; // sessions that are kept
+const mostGone = 500; // of them, those that are no longer listed
+const readAlone = 20; // changed sessions that are read one by one; more are listed again
+const listEvery = 5_000; // ms between two listings
+
+/** Changes when a session does. Its value is the newest list, in order of connecting. */
+export const sessions = signal<SessionRow[]>([]);
+export const listing = signal<{ loading: boolean; error?: unknown }>({ loading: true });
+
+let known = new Map<string, SessionRow>();
+let changed = new Set<string>();
+let showing: ReturnType<typeof setTimeout> | undefined;
+let reading: ReturnType<typeof setTimeout> | undefined;
+let lastListing = 0;
+
+function show(): void {
+  showing ??= setTimeout(() => {
+    showing = undefined;
+    sessions.value = [...known.values()];
+  }, showEvery);
+}
+
+async function list(abort: AbortSignal): Promise<void> {
+  lastListing = Date.now();
+  listing.value = { loading: true };
+  changed.clear();
+  const found = new Map<string, SessionRow>();
+  try {
+    for await (const page of client.pages<SessionRow>("/api/sessions", "sessions", { signal: abort })) {
+      for (const row of page) found.set(row.session_id, row);
+      if (known.size < found.size) {
+        known = new Map(found);
+        show();
+      }
+      if (found.size >= most) break;
+    }
+    known = found;
+    show();
+    listing.value = { loading: false };
+  } catch (error) {
+    if (!abort.aborted) listing.value = { loading: false, error };
+  }
+}
+
+async function readChanged(abort: AbortSignal): Promise<void> {
+  if (changed.size > readAlone) {
+    if (Date.now() - lastListing >= listEvery) return list(abort);
+    return readSoon(abort, listEvery);
+  }
+  const ids = [...changed];
+  changed.clear();
+  for (const id of ids) {
+    try {
+      const session = await client.get<Session>(path("api", "sessions", id), { signal: abort });
+      known.set(id, { ...session, tools: session.tools.map((tool) => tool.name) });
+    } catch (error) {
+      if (abort.aborted) return;
+      const status = error instanceof Problem ? error.status : 0;
+      if (status === 404) known.delete(id);
+      else if (status === 409) leave(id, new Date().toISOString());
+      else changed.add(id);
+    }
+  }
+  show();
+  if (changed.size > 0) readSoon(abort, listEvery);
+}
+
+function readSoon(abort: AbortSignal, wait: number): void {
+  reading ??= setTimeout(() => {
+    reading = undefined;
+    if (!abort.aborted) void readChanged(abort);
+  }, wait);
+}
+
+function leave(id: string, at: string): void {
+  const row = known.get(id);
+  if (!row) return;
+  const { pod: _pod, generation: _generation, round_trip_ms: _trip, connected_at: _since, ...rest } = row;
+  known.set(id, { ...rest, connected: false, online: false, tools: [], last_activity: at });
+  const gone = [...known.values()].filter((other) => !other.connected && other.message_count === 0);
+  for (const old of gone.slice(0, Math.max(0, gone.length - mostGone))) known.delete(old.session_id);
+  show();
+}
+
+function hear(event: Activity, abort: AbortSignal): void {
+  const id = event.session_id;
+  if (event.type === "pod.died") {
+    for (const row of known.values()) if (row.pod === event.reason) changed.add(row.session_id);
+    readSoon(abort, showEvery);
+  }
+  if (!id) return;
+  switch (event.type) {
+    case "session.disconnected":
+      changed.delete(id);
+      leave(id, event.at);
+      break;
+    case "session.tools": {
+      const row = known.get(id);
+      if (row && event.tools) {
+        known.set(id, { ...row, tools: event.tools });
+        show();
+        break;
+      }
+      changed.add(id);
+      readSoon(abort, showEvery);
+      break;
+    }
+    case "session.connected":
+    case "session.updated":
+      changed.add(id);
+      readSoon(abort, showEvery);
+  }
+}
+
+/** keep lists the sessions and follows their events until the signal is aborted. */
+export function keep(abort: AbortSignal): void {
+  const ends = [listen((event) => hear(event, abort)), onRestart(() => void list(abort))];
+  void onceOpen().then(() => {
+    if (!abort.aborted) void list(abort);
+  });
+  abort.addEventListener("abort", () => {
+    ends.forEach((end) => end());
+    clearTimeout(reading);
+    reading = undefined;
+    known = new Map();
+    changed = new Set();
+    sessions.value = [];
+  });
+}
+
+/** again lists all sessions once more. */
+export const again = (abort: AbortSignal): Promise<void> => list(abort);
+
+/** What people call a session. */
+export function titleOf(row: Pick<SessionRow, "session_id" | "name" | "device_name" | "device_id">): string {
+  return row.name || row.device_name || row.device_id || row.session_id;
+}

@@ -1,0 +1,281 @@
+import { lazy, Suspense } from "preact/compat";
+import { useMemo, useState } from "preact/hooks";
+import { Link } from "wouter-preact";
+import { path } from "../../api/client";
+import type { CallAccepted, CallAnswer, Session, Tool, ToolList } from "../../api/types";
+import { useLoaded } from "../../ui/load";
+import { Button, Empty, Failure, Field, Loading, Panel } from "../../ui/parts";
+import { words } from "../../words/en";
+import { titleOf } from "../fleet";
+import { to, useQuery } from "../query";
+import { client } from "../session";
+import { Boundary, Head, isFinal, Segmented } from "./bits";
+import { useCall } from "./call";
+import { CallView } from "./callview";
+import { CopyAs } from "./copybox";
+import { ToolMarks } from "./toollist";
+import "./tool.css";
+
+const text = words.tool;
+const Form = lazy(() => import("./form"));
+
+export type Args = Record<string, unknown>;
+
+interface Found {
+  tool: Tool | undefined;
+  session: Session | undefined;
+}
+
+/** One tool: its arguments, a call of it, and what happens with it. Without a session, the tool is the gateway's. */
+export function TryTool({ session: id, name }: { session?: string; name: string }) {
+  const { value, error, reload } = useLoaded<Found>(
+    async (signal) => {
+      if (id) {
+        const session = await client.get<Session>(path("api", "sessions", id), { signal });
+        return { session, tool: session.tools.find((tool) => tool.name === name) };
+      }
+      const { tools } = await client.get<ToolList>("/api/tools", { signal, query: { name } });
+      return { session: undefined, tool: tools.find((tool) => tool.source_type !== "remote") };
+    },
+    [id, name],
+  );
+  if (error !== undefined && !value) return <Failure error={error} retry={reload} />;
+  if (!value) return <Loading />;
+  const back = (
+    <>
+      <Link href="/devices">{words.device.back}</Link>
+      {id ? (
+        <Link href={to.device(id)}>{value.session ? titleOf(value.session) : id}</Link>
+      ) : (
+        <Link href="/tools">{words.tools.title}</Link>
+      )}
+    </>
+  );
+  if (!value.tool) {
+    return (
+      <Empty title={text.missing.title}>
+        <p class="muted">{text.missing.text}</p>
+        <div class="crumbs">{back}</div>
+      </Empty>
+    );
+  }
+  return (
+    <>
+      <Head
+        back={back}
+        title={
+          <>
+            <span class="mono">{name}</span>
+            <ToolMarks tool={value.tool} />
+          </>
+        }
+      />
+      <p class="tool-about">{value.tool.description}</p>
+      <Desk key={value.tool.schema_hash} tool={value.tool} session={id} />
+    </>
+  );
+}
+
+function Desk({ tool, session }: { tool: Tool; session: string | undefined }) {
+  const [query, setQuery] = useQuery();
+  const [args, setArgs] = useState<Args>({});
+  const [seconds, setSeconds] = useState("");
+  const [problem, setProblem] = useState<unknown>();
+  const id = query("call") || undefined;
+  const watched = useCall(id);
+  const timeout = Number(seconds) > 0 ? Math.round(Number(seconds) * 1000) : undefined;
+  const busy = watched.record !== undefined && !isFinal(watched.record.state);
+  const call = async (given: Args) => {
+    setProblem(undefined);
+    try {
+      const at = session
+        ? path("api", "sessions", session, "tools", tool.name, "call")
+        : path("api", "tools", tool.name, "call");
+      const body = { args: given, mode: "async", ...(timeout && { timeout_ms: timeout }) };
+      const accepted = await client.post<CallAccepted | CallAnswer>(at, body);
+      setQuery({ call: accepted.call_id });
+    } catch (error) {
+      setProblem(error);
+    }
+  };
+  return (
+    <div class="halves">
+      <div class="stack">
+        <Editor tool={tool} args={args} onChange={setArgs} onCall={call} busy={busy} again={id !== undefined}>
+          <Field label={text.timeout} hint={text.timeoutUnit}>
+            <input
+              class="input"
+              type="number"
+              min="0.1"
+              step="any"
+              inputMode="decimal"
+              value={seconds}
+              placeholder={tool.timeout_ms ? String(tool.timeout_ms / 1000) : ""}
+              onInput={(event) => setSeconds(event.currentTarget.value)}
+            />
+          </Field>
+        </Editor>
+        <CopyAs call={{ tool: tool.name, session, args, timeout }} />
+        <SchemaPanel tool={tool} />
+      </div>
+      <div class="stack">
+        {problem !== undefined && <Failure error={problem} />}
+        {id ? (
+          <>
+            <CallView watched={watched} />
+            <Link href={to.call(id)}>{words.call.view}</Link>
+          </>
+        ) : (
+          <Panel>
+            <Empty title={text.ready.title}>
+              <p class="muted">{text.ready.text}</p>
+              {tool.approval === "required" && <p class="muted">{text.confirm}</p>}
+            </Empty>
+          </Panel>
+        )}
+      </div>
+    </div>
+  );
+}
+
+interface EditorProps {
+  tool: Tool;
+  args: Args;
+  onChange: (args: Args) => void;
+  onCall: (args: Args) => Promise<void>;
+  busy: boolean;
+  again: boolean;
+  children: preact.ComponentChildren;
+}
+
+function Editor({ tool, args, onChange, onCall, busy, again, children }: EditorProps) {
+  const fields = Object.keys((tool.parameters.properties as Args | undefined) ?? {}).length > 0;
+  const simple = tool.parameters.type === undefined || tool.parameters.type === "object";
+  const [as, setAs] = useState(fields && simple ? "form" : "json");
+  const label = again ? text.again : text.call;
+  const disabled = busy || !tool.enabled;
+  const footer = (
+    <>
+      {children}
+      <div class="actions">
+        <Button type="submit" look="first" disabled={disabled}>
+          {label}
+        </Button>
+      </div>
+    </>
+  );
+  const json = <JSONEditor tool={tool} args={args} onChange={onChange} onCall={onCall} footer={footer} />;
+  return (
+    <Panel
+      title={text.arguments}
+      actions={
+        fields &&
+        simple && (
+          <Segmented
+            label={text.arguments}
+            value={as}
+            options={{ form: text.form, json: text.json }}
+            onChange={setAs}
+          />
+        )
+      }
+    >
+      {tool.reason && <p class="notice warn">{tool.reason}</p>}
+      {as === "form" ? (
+        <Boundary
+          fallback={() => (
+            <div class="stack">
+              <p class="notice warn">{text.formFailed}</p>
+              {json}
+            </div>
+          )}
+        >
+          <Suspense fallback={<Loading />}>
+            <Form schema={tool.parameters} args={args} onChange={onChange} onCall={onCall} footer={footer} />
+          </Suspense>
+        </Boundary>
+      ) : (
+        json
+      )}
+    </Panel>
+  );
+}
+
+interface JSONEditorProps {
+  tool: Tool;
+  args: Args;
+  onChange: (args: Args) => void;
+  onCall: (args: Args) => Promise<void>;
+  footer: preact.ComponentChildren;
+}
+
+function JSONEditor({ tool, args, onChange, onCall, footer }: JSONEditorProps) {
+  const [written, setWritten] = useState(() => JSON.stringify(args, null, 2));
+  const [errors, setErrors] = useState<string[]>([]);
+  const send = async (event: Event) => {
+    event.preventDefault();
+    const { value, error } = read(written);
+    if (!value) return setErrors([error!]);
+    const { check } = await import("./validate");
+    const found = check(tool.parameters, value);
+    setErrors(
+      found.length > 0 ? [text.invalid, ...found.map(({ pointer, message }) => `${pointer || "/"} ${message}`)] : [],
+    );
+    if (found.length === 0) await onCall(value);
+  };
+  return (
+    <form class="stack" onSubmit={send}>
+      <textarea
+        class="input code"
+        aria-label={text.jsonLabel}
+        spellcheck={false}
+        rows={tool.parameters.properties ? 10 : 4}
+        value={written}
+        onInput={(event) => {
+          const now = event.currentTarget.value;
+          setWritten(now);
+          const { value } = read(now);
+          if (value) onChange(value);
+        }}
+      />
+      {errors.length > 0 && (
+        <div class="notice bad" role="alert">
+          <ul>
+            {errors.map((error) => (
+              <li key={error}>{error}</li>
+            ))}
+          </ul>
+        </div>
+      )}
+      {footer}
+    </form>
+  );
+}
+
+function read(written: string): { value?: Args; error?: string } {
+  try {
+    const value: unknown = JSON.parse(written.trim() || "{}");
+    if (value === null || typeof value !== "object" || Array.isArray(value)) return { error: text.notObject };
+    return { value: value as Args };
+  } catch (error) {
+    return { error: text.notJSON(error instanceof Error ? error.message : String(error)) };
+  }
+}
+
+function SchemaPanel({ tool }: { tool: Tool }) {
+  const schema = useMemo(() => JSON.stringify(tool.parameters, null, 2), [tool]);
+  return (
+    <>
+      <details class="panel fold">
+        <summary>{text.schema}</summary>
+        <pre class="output">{schema}</pre>
+      </details>
+      {tool.output_schema && (
+        <details class="panel fold">
+          <summary>{text.outputSchema}</summary>
+          <pre class="output">{JSON.stringify(tool.output_schema, null, 2)}</pre>
+        </details>
+      )}
+    </>
+  );
+}
