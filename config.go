@@ -24,7 +24,7 @@ type Config struct {
 	TLSKey         string        `env:"TLS_KEY" doc:"PEM file of the certificate's private key, readable by the gateway's user only."`
 	RedisURL       Secret        `env:"REDIS_URL" doc:"Redis or Valkey of the fleet: redis:// or rediss:// (TLS), several host:port for a Cluster, or redis+sentinel://host:port,host:port/master. Empty: one process, whose data FARHAND_DATA_DIR keeps."`
 	RedisCA        string        `env:"REDIS_CA" doc:"PEM file of the authorities of Redis' certificate, for rediss://. Empty: the system's."`
-	DataDir        string        `env:"DATA_DIR" doc:"Absolute path of the folder of the state file, which keeps keys, pairings, grants, conversations, audit log and usage when there is no Redis (docs/operate.md). Empty: /var/lib/farhand for root, else farhand in the user's state folder; programs that embed the gateway then keep nothing. off: keep nothing."`
+	DataDir        string        `env:"DATA_DIR" doc:"Absolute path of the folder of the state file, which keeps keys, pairings, grants, conversations, audit log and usage when there is no Redis (docs/operate.md). Empty: farhand in the user's state folder, /var/lib/farhand for root without XDG_STATE_HOME; programs that embed the gateway then keep nothing. off: keep nothing."`
 	RedisTimeout   time.Duration `env:"REDIS_TIMEOUT" envDefault:"800ms" doc:"Time limit of a Redis connection and of a command, at most 30s. Then requests fail with store_unavailable."`
 	Token          Secret        `env:"TOKEN" doc:"Bearer token of devices and callers, at least 16 characters (openssl rand -base64 32). Its holder may do everything. Empty: no credential is needed, loopback only, unless FARHAND_KEYS_ONLY or a JWT key is set."`
 	AllowWeakToken bool          `env:"ALLOW_WEAK_TOKEN" envDefault:"false" doc:"Serve other machines even if FARHAND_TOKEN is short or repetitive."`
@@ -174,4 +174,18 @@ func (c Config) checkJWT(check *checker) {
 	if c.JWT.KeySetURL != "" {
 		check.none(jwt.CheckURL(c.JWT.KeySetURL), "JWT_JWKS_URL")
 	}
+}
+
+// Pages are the paths of the gateway's pages for people. A path is empty if the gateway does not serve that page.
+type Pages struct {
+	Console string // for people who run the gateway
+	Device  string // makes the browser that opens it a device
+}
+
+// Pages returns the pages that a gateway with this configuration serves.
+func (c Config) Pages() Pages {
+	if c.Console == consoleOff {
+		return Pages{}
+	}
+	return Pages{Console: "/console/", Device: "/device"}
 }

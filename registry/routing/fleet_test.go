@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +27,13 @@ func TestFleetAnswersEachOther(t *testing.T) {
 			t.Fatal(err)
 		}
 		questions := 0
+		gone, leave := context.WithCancel(t.Context())
+		b.Fleet.Serve(func() []byte { leave(); return []byte("b is well") })
+		if all, err := a.Fleet.Ask(gone); err != nil || string(all[1].Summary) != "b is well" {
+			t.Errorf("asked by a client that disconnects: %v, %v", all, err)
+		}
+		time.Sleep(summaryFresh)
+		synctest.Wait()
 		a.Fleet.Serve(func() []byte { questions++; return []byte("a is well") })
 		b.Fleet.Serve(func() []byte { return []byte(strings.Repeat("b", questions*5000)) })
 

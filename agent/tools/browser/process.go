@@ -138,8 +138,8 @@ func (p *process) close() {
 func (p *process) startError() error {
 	text := strings.TrimSpace(p.stderrTail.String())
 	if strings.Contains(text, "sandbox") {
-		return errors.New("the sandbox of Chromium does not work here (no user namespaces?): allow them for the gateway's " +
-			"user, or set FARHAND_BROWSER_NO_SANDBOX")
+		return errors.New("the sandbox of Chromium does not work here (no user namespaces?): allow them for the " +
+			"gateway's user, or set FARHAND_BROWSER_NO_SANDBOX")
 	}
 	return fmt.Errorf("no browser: Chromium did not start: %s", text)
 }

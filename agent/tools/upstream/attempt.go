@@ -60,8 +60,8 @@ func newAttempt(ctx context.Context, tenant string) (context.Context, *attempt) 
 }
 
 // deliveryOf returns the attempt whose delivery an HTTP request is. The SDK also sends other messages with the values
-// of a request's context: the GET that opens its stream again, and the notification that it was cancelled. They get a new
-// attempt that is never read, because they do not change whether the server has the request.
+// of a request's context: the GET that opens its stream again, and the notification that it was cancelled. They get a
+// new attempt that is never read, because they do not change whether the server has the request.
 func deliveryOf(req *http.Request) *attempt {
 	a := attemptOf(req.Context())
 	if req.Method != http.MethodPost || a.ctx == nil || a.ctx.Err() != nil {
