@@ -133,7 +133,10 @@ func (t tool) use(ctx context.Context, s *slot, c call) registry.Result {
 		return idle(c.Action, s.lost)
 	}
 	res, err := s.browser.do(ctx, c)
-	if err != nil {
+	switch {
+	case err != nil && c.Action == "status" && s.browser.lost(): // it ended during the call
+		res = idle(c.Action, s.browser.endReason())
+	case err != nil:
 		res = t.explain(ctx, s, err)
 	}
 	if lines := append(s.browser.notes.drain(), s.browser.proxy.Refused()...); len(lines) > 0 {
