@@ -23,17 +23,17 @@ const maxTogetherBytes = 1 << 20
 const maxUnderWay = 2
 
 // Together combines what several goroutines send at the same time into one pipeline. While fewer than maxUnderWay
-// pipelines are in flight, a goroutine sends immediately. Otherwise it waits for a turn, and the first goroutine to get
-// one sends for all that wait. So thousands of devices that connect at the same time cost a fraction of the system
-// calls, here and at the server. It is safe for concurrent use.
+// pipelines are in flight, a goroutine sends immediately. Otherwise it waits. When a pipeline ends, the goroutine that
+// has waited longest sends for all that wait. So thousands of devices that connect at the same time cost a fraction of
+// the system calls, here and at the server. It is safe for concurrent use.
 type Together[T any] struct {
 	send  func(ctx context.Context, items []T)
 	fail  func(items []T, err error) // for items that are not sent, because their context has ended
 	bytes func(items []T) int        // about how many bytes the items have
-	turns chan struct{}              // has an element for each pipeline in flight
 
-	mu      sync.Mutex
-	waiting []*submission[T] // in order of arrival
+	mu       sync.Mutex
+	inFlight int              // pipelines that are sent, or will be by a goroutine that leads
+	waiting  []*submission[T] // in order of arrival; only the first can lead
 }
 
 // together is Together for commands.
@@ -48,17 +48,19 @@ func newTogether(send sender) *together {
 // NewTogether returns a Together that sends items with send, which returns when each has its answer or error. It is for
 // small items: their bytes are not counted. fail sets the error of items that are not sent.
 func NewTogether[T any](send func(ctx context.Context, items []T), fail func(items []T, err error)) *Together[T] {
-	return &Together[T]{
-		send: send, fail: fail, bytes: func([]T) int { return 0 }, turns: make(chan struct{}, maxUnderWay),
-	}
+	return &Together[T]{send: send, fail: fail, bytes: func([]T) int { return 0 }}
 }
 
 // submission is what one goroutine waits to send.
 type submission[T any] struct {
 	items    []T
 	bytes    int
-	deadline time.Time     // zero: none
-	sent     chan struct{} // closed when all items have their answers or errors
+	deadline time.Time // zero: none
+	leads    bool      // its goroutine was told to send for all
+
+	// told gets one value: true if its goroutine leads, and false when all items have their answers or errors. Each
+	// goroutine waits on a channel of its own, because many that wait on one contend for its lock.
+	told chan bool
 }
 
 // Exec sends items and returns when all have their answers or errors. If ctx ends while they wait to be sent, they are
@@ -67,32 +69,54 @@ type submission[T any] struct {
 func (t *Together[T]) Exec(ctx context.Context, items ...T) { t.exec(ctx, items) }
 
 func (t *Together[T]) exec(ctx context.Context, items []T) {
-	select {
-	case t.turns <- struct{}{}:
-		defer func() { <-t.turns }() // also if the client library panics
+	own := t.arrive(ctx, items)
+	if own == nil {
+		defer t.end() // also if the client library panics
 		t.send(ctx, items)
 		return
-	default:
 	}
-	own := &submission[T]{items: items, bytes: t.bytes(items), sent: make(chan struct{})}
-	own.deadline, _ = ctx.Deadline()
-	t.mu.Lock()
-	t.waiting = append(t.waiting, own)
-	t.mu.Unlock()
-	for {
-		select {
-		case <-own.sent:
-			return
-		case t.turns <- struct{}{}:
+	select {
+	case lead := <-own.told:
+		if lead {
 			t.sendWaiting(ctx)
-		case <-ctx.Done():
-			if t.withdraw(own) {
-				t.fail(items, ctx.Err())
-				return
-			}
-			<-own.sent
+		}
+	case <-ctx.Done():
+		if t.withdraw(own) {
+			t.fail(items, ctx.Err())
 			return
 		}
+		<-own.told
+	}
+}
+
+// arrive returns nil if the caller may send immediately. Otherwise it adds the items to those that wait.
+func (t *Together[T]) arrive(ctx context.Context, items []T) *submission[T] {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.inFlight < maxUnderWay && len(t.waiting) == 0 {
+		t.inFlight++
+		return nil
+	}
+	own := &submission[T]{items: items, bytes: t.bytes(items), told: make(chan bool, 1)}
+	own.deadline, _ = ctx.Deadline()
+	t.waiting = append(t.waiting, own)
+	return own
+}
+
+// end ends a pipeline.
+func (t *Together[T]) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.inFlight--
+	t.lead()
+}
+
+// lead tells the first goroutine that waits to send, if another pipeline may be in flight. The caller holds the lock.
+func (t *Together[T]) lead() {
+	if t.inFlight < maxUnderWay && len(t.waiting) > 0 && !t.waiting[0].leads {
+		t.inFlight++
+		t.waiting[0].leads = true
+		t.waiting[0].told <- true
 	}
 }
 
@@ -105,21 +129,22 @@ func (t *Together[T]) withdraw(own *submission[T]) bool {
 		return false
 	}
 	t.waiting = slices.Delete(t.waiting, i, i+1)
+	if own.leads {
+		t.inFlight--
+		t.lead()
+	}
 	return true
 }
 
-// sendWaiting sends the next batch, and gives the turn of its caller back.
+// sendWaiting sends the next batch. The submission of its caller, which leads, is the first.
 func (t *Together[T]) sendWaiting(ctx context.Context) {
 	batch := t.next()
 	defer func() {
-		for _, s := range batch {
-			close(s.sent)
+		for _, s := range batch[1:] {
+			s.told <- false
 		}
-		<-t.turns
+		t.end()
 	}()
-	if len(batch) == 0 {
-		return
-	}
 	ctx, cancel := contextOf(ctx, batch)
 	defer cancel()
 	var items []T
@@ -143,6 +168,7 @@ func (t *Together[T]) next() []*submission[T] {
 	}
 	batch := slices.Clone(t.waiting[:n])
 	t.waiting = slices.Delete(t.waiting, 0, n)
+	t.lead()
 	return batch
 }
 

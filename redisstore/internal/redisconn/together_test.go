@@ -96,8 +96,8 @@ func TestWhatComesTogetherTravelsTogether(t *testing.T) {
 		if n := len(server.sizes); n != maxUnderWay+2 { // 600 commands, of which 512 may go at once
 			t.Errorf("pipelines of %v commands", server.sizes)
 		}
-		if len(tog.turns) != 0 || len(tog.waiting) != 0 {
-			t.Errorf("at the end %d pipelines are under way, %d wait", len(tog.turns), len(tog.waiting))
+		if tog.inFlight != 0 || len(tog.waiting) != 0 {
+			t.Errorf("at the end %d pipelines are under way, %d wait", tog.inFlight, len(tog.waiting))
 		}
 	})
 }
