@@ -28,6 +28,7 @@ import (
 	"github.com/farhand/farhand/agent/access/approval"
 	"github.com/farhand/farhand/agent/access/audit"
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/jwt"
 	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/access/usage"
@@ -69,6 +70,7 @@ type Gateway struct {
 	pairing          *pairing.Service
 	revocationTarget atomic.Pointer[ws.Server] // receives changes of credentials; nil until it is there
 	tokens           tokens                    // nil unless JSON Web Tokens are accepted
+	provider         *jwt.Provider             // nil unless people sign in at the console with it
 	keys             *auth.Keys
 	live             *auth.Live
 	devices          *ws.Server

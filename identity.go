@@ -32,6 +32,9 @@ func (g *Gateway) openIdentity(ctx context.Context, store registry.Store) error 
 		}
 		g.tokens = verifier
 	}
+	if err := g.openSignIn(); err != nil {
+		return err
+	}
 	g.pairing, err = pairing.New(pairing.Config{
 		Store: store, Mode: pairing.Mode(g.cfg.Pairing), TTL: g.cfg.PairingTTL, Log: g.log, Ended: g.ended,
 		Audit: g.audit,
@@ -68,6 +71,9 @@ func (g *Gateway) closeIdentity(ctx context.Context) {
 	}
 	if g.tokens != nil {
 		g.tokens.Close()
+	}
+	if g.provider != nil {
+		g.provider.Close()
 	}
 }
 

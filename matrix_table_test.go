@@ -54,6 +54,7 @@ var matrix = []line{
 	{"GET /health", everybody, "", 200, 0, ""},
 	{"GET /readyz", everybody, "", 200, 0, ""},
 	{"GET /openapi.json", everybody, "", 200, 0, ""},
+	{"GET /sign-in", everybody, "", 200, 0, ""},
 	{"GET /.well-known/oauth-protected-resource", everybody, "", 404, 0, ""}, // without an authorization server
 	{"GET /.well-known/oauth-protected-resource/{path}", everybody, "", 404, 0, ""},
 	{"GET /api/keys", admins, "", 200, 0, ""},

@@ -27,7 +27,6 @@ import (
 	"github.com/farhand/farhand/internal/listener"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/web"
 	"github.com/farhand/farhand/ws"
 )
 
@@ -191,7 +190,7 @@ func (g *Gateway) openDevices(a *core) (err error) {
 func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
 	var pages api.Pages
 	if g.cfg.Console != consoleOff {
-		pages = web.New()
+		pages = g.pages()
 	}
 	handler, err := api.NewHandler(api.Config{
 		Pages: pages, Files: g.files, Resource: g.cfg.resource(), States: a.store, TaskAfter: g.cfg.CallTimeout,
@@ -199,7 +198,8 @@ func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
 		Invoker:   a.invoker, Calls: g.pod.Calls, Directory: a.store, Conversations: a.store, Kicker: g.pod.Hub,
 		Turns: g.pod.Turns, Policy: a.rules, Auth: a.authenticator, Live: g.live, Credentials: a.store,
 		Origins: a.origins, Approvals: g.approvals, AuditLog: a.store, Usage: a.store, Pod: g.pod.ID(),
-		Version: g.settings.version, Console: g.cfg.Pages().Console, Agent: a.conversations, Builtins: a.localTools, Refusals: a.refusals,
+		Version: g.settings.version, Console: g.cfg.Pages().Console, SignIn: g.signIn,
+		Agent: a.conversations, Builtins: a.localTools, Refusals: a.refusals,
 		Audit: g.audit, Ended: g.erased(a.store), Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining,
 		Closing: g.closing,
 		Device:  g.devices, DeviceMCP: g.devices.MCP(), DeviceLimits: g.devices.Limits(), Log: g.log,

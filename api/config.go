@@ -14,6 +14,7 @@ import (
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/api/mcp"
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/internal/envconf"
 	"github.com/farhand/farhand/registry"
 )
@@ -80,7 +81,10 @@ type Builtins interface {
 	Tool(in policy.Context, name string) agent.Tool
 }
 
-// Pages are the pages for people. *web.Pages implements it. Its methods must not block.
+// SignIn says how people sign in at the console. It must return within seconds.
+type SignIn func(ctx context.Context) (wire.SignIn, error)
+
+// Pages are the pages for people. *web.Pages implements it. Its methods must return within seconds.
 type Pages interface {
 	// Paths returns the routes of the pages, in gin's form. They must not change.
 	Paths() []string
@@ -130,6 +134,7 @@ type Config struct {
 	Pod      string           // id of this pod, sent as X-Farhand-Pod with every response
 	Version  string           // of the program, shown by /healthz and /openapi.json; default "dev"
 	Console  string           // path of the console, to which / leads browsers; empty: there is none
+	SignIn   SignIn           // nil: people sign in with keys and tokens only
 	Agent    chat.Agent       // runs conversations; nil: no model is configured, and its routes say so
 	Builtins Builtins         // listed with the devices' tools; nil: none
 	Refusals *auth.Refusals   // records rejected clients; default: in Log

@@ -170,6 +170,7 @@ func (h *handler) routes() []route {
 		{http.MethodGet, pathHealthClawSeed, everybody, nil, h.health},
 		{http.MethodGet, pathReady, everybody, nil, h.ready},
 		{http.MethodGet, "/openapi.json", everybody, nil, h.openAPI},
+		{http.MethodGet, "/sign-in", everybody, nil, h.signIn},
 		{http.MethodGet, pathResource, everybody, nil, h.protectedResource},
 		{http.MethodGet, pathResource + "/*path", everybody, nil, h.protectedResource},
 	})

@@ -107,6 +107,18 @@ func (h *handler) me(c *gin.Context, _ *params) error {
 	})
 }
 
+// signIn says how people get a credential for the console.
+func (h *handler) signIn(c *gin.Context, _ *params) error {
+	var how wire.SignIn
+	if h.SignIn != nil {
+		var err error
+		if how, err = h.SignIn(c.Request.Context()); err != nil {
+			return err
+		}
+	}
+	return h.writeUncached(c, http.StatusOK, how)
+}
+
 // Meter counts requests. Its method must not block, and must be safe for concurrent use.
 type Meter interface {
 	// Requested counts a request that has ended. route is one of Routes, or empty. method is the client's own text.

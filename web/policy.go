@@ -34,6 +34,11 @@ var (
 	denied = []string{"payment", "usb", "serial", "hid", "bluetooth", "midi", "publickey-credentials-get"}
 )
 
+// connecting returns contentPolicy for a page that may also connect to an origin.
+func connecting(origin string) string {
+	return strings.Replace(contentPolicy, "connect-src 'self'", "connect-src 'self' "+origin, 1)
+}
+
 // types are the kinds of files that dist has. What the system knows about extensions differs from machine to machine.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",

@@ -8,6 +8,7 @@ package web
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
@@ -33,8 +34,9 @@ const (
 // Pages serves the pages. It is safe for concurrent use. A file is compressed when it is first requested, and then
 // kept.
 type Pages struct {
-	files map[string]*file // by name in dist
-	paths []string
+	files   map[string]*file // by name in dist
+	paths   []string
+	connect func(ctx context.Context) (origin string)
 }
 
 // file is a file of dist. Its content is read when it is first requested.
@@ -48,13 +50,14 @@ type content struct {
 	tag               string
 }
 
-// New returns the pages of this build.
-func New() *Pages {
+// New returns the pages of this build. connect returns an origin that the console may connect to besides its own, or
+// "". It is called whenever the console is loaded. nil: there is none.
+func New(connect func(ctx context.Context) (origin string)) *Pages {
 	built, err := fs.Sub(dist, "dist")
 	if err != nil {
 		panic(err) // the name above is wrong
 	}
-	p := &Pages{files: make(map[string]*file), paths: []string{
+	p := &Pages{files: make(map[string]*file), connect: connect, paths: []string{
 		"/console", "/console/*view", "/device", "/device/canvas", "/assets/:file",
 	}}
 	_ = fs.WalkDir(built, ".", func(name string, entry fs.DirEntry, _ error) error { // what is embedded can be read
@@ -114,16 +117,27 @@ func (p *Pages) Serve(w http.ResponseWriter, r *http.Request) bool {
 		name = canvasFrame
 	}
 	f, ok := p.files[name]
-	if ok {
-		f.serve(w, r)
+	if !ok {
+		return false
 	}
-	return ok
+	origin := ""
+	if name == consolePage && p.connect != nil {
+		origin = p.connect(r.Context())
+	}
+	f.serve(w, r, origin)
+	return true
 }
 
-func (f *file) serve(w http.ResponseWriter, r *http.Request) {
+// serve writes the file. Its script may connect to an origin besides its own, unless that is empty.
+func (f *file) serve(w http.ResponseWriter, r *http.Request, origin string) {
 	header, c := w.Header(), f.content()
 	for name, value := range f.header {
 		header.Set(name, value)
+	}
+	if origin != "" {
+		header.Set("Content-Security-Policy", connecting(origin))
+		// After a 304, browsers keep the policy of the copy that they have, so another policy is another page.
+		c.tag += "-" + base64.RawURLEncoding.EncodeToString([]byte(origin))
 	}
 	body, tag := c.plain, `"`+c.tag+`"`
 	if c.compressed != nil {

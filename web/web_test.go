@@ -3,6 +3,7 @@ package web_test
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -35,7 +36,7 @@ func get(t *testing.T, pages *web.Pages, method, path string, headers ...string)
 }
 
 func TestEveryViewHasAnAddress(t *testing.T) {
-	pages := web.New()
+	pages := web.New(nil)
 	console := get(t, pages, "GET", "/console/")
 	for path, want := range map[string]int{
 		"/console/": 200, "/console/devices/phone%2F1": 200, "/console/calls/x?state=failed": 200, "/console": 308,
@@ -58,7 +59,7 @@ func TestEveryViewHasAnAddress(t *testing.T) {
 
 // TestHeaders: what keeps other origins out, for each file.
 func TestHeaders(t *testing.T) {
-	pages := web.New()
+	pages := web.New(nil)
 	asset := regexp.MustCompile(`/assets/[\w.-]+\.js`).FindString(get(t, pages, "GET", "/console/").Body.String())
 	if asset == "" {
 		t.Fatal("the console has no script")
@@ -100,10 +101,30 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
+// TestConsoleMayReachTheProvider: the console alone, one more origin, and not by the policy of an older copy.
+func TestConsoleMayReachTheProvider(t *testing.T) {
+	origin := ""
+	pages := web.New(func(context.Context) string { return origin })
+	before := get(t, pages, "GET", "/console/").Header()
+	origin = "https://id.example.com"
+	console := get(t, pages, "GET", "/console/calls", "If-None-Match: "+before.Get("ETag"))
+	policy := strings.Replace(before.Get("Content-Security-Policy"), "connect-src 'self'", "connect-src 'self' "+origin, 1)
+	if got := console.Header().Get("Content-Security-Policy"); console.Code != 200 || got != policy {
+		t.Errorf("%d, %s", console.Code, got)
+	}
+	again := get(t, pages, "GET", "/console/", "If-None-Match: "+console.Header().Get("ETag"))
+	if again.Code != http.StatusNotModified {
+		t.Errorf("the same page again: %d", again.Code)
+	}
+	if p := get(t, pages, "GET", "/device").Header().Get("Content-Security-Policy"); strings.Contains(p, origin) {
+		t.Errorf("the device page: %s", p)
+	}
+}
+
 // TestCanvasIsSandboxed: the document in which agents run code has an opaque origin, however it is opened, and loads only
 // what all may read.
 func TestCanvasIsSandboxed(t *testing.T) {
-	pages := web.New()
+	pages := web.New(nil)
 	frame := get(t, pages, "GET", "/device/canvas")
 	policy := frame.Header().Get("Content-Security-Policy")
 	for _, rule := range []string{"sandbox allow-scripts allow-forms;", "default-src 'none'", "frame-ancestors 'self'"} {
@@ -128,7 +149,7 @@ func TestCanvasIsSandboxed(t *testing.T) {
 }
 
 func TestCachesAndCompression(t *testing.T) {
-	pages := web.New()
+	pages := web.New(nil)
 	asset := regexp.MustCompile(`/assets/[\w.-]+\.js`).FindString(get(t, pages, "GET", "/console/").Body.String())
 	plain := get(t, pages, "GET", asset)
 	packed := get(t, pages, "GET", asset, "Accept-Encoding: br, gzip")
@@ -181,7 +202,7 @@ func TestBudgets(t *testing.T) {
 	if err != nil || all > maxDist {
 		t.Errorf("dist has %d bytes (%v)", all, err)
 	}
-	pages := web.New()
+	pages := web.New(nil)
 	for page, most := range map[string]int{"/console/": maxConsole, "/device": maxDevice} {
 		html, sum := get(t, pages, "GET", page).Body.String(), 0
 		for _, path := range regexp.MustCompile(`/assets/[\w.-]+`).FindAllString(html, -1) {

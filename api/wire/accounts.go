@@ -61,6 +61,36 @@ type Me struct {
 	Pairing string `json:"pairing" schema:"enum=code|open|off"` // which devices may request pairing
 }
 
+// SignIn is how people sign in at the console.
+type SignIn struct {
+	OIDC *OIDC `json:"oidc,omitempty"` // absent: with a key or token only
+}
+
+// OIDC is what the console needs to sign in with an identity provider (OpenID Connect).
+type OIDC struct {
+	ClientID string       `json:"client_id"`
+	Scope    string       `json:"scope"`
+	Token    string       `json:"token" schema:"enum=access_token|id_token"` // which one the gateway accepts
+	Provider OIDCProvider `json:"provider"`
+}
+
+// The tokens that a console may use.
+const (
+	TokenAccess = "access_token"
+	TokenID     = "id_token"
+)
+
+// OIDCProvider is what an identity provider says about itself, under the names of OpenID Connect Discovery.
+type OIDCProvider struct {
+	Issuer                string   `json:"issuer"`
+	AuthorizationEndpoint string   `json:"authorization_endpoint"`
+	TokenEndpoint         string   `json:"token_endpoint"`
+	RevocationEndpoint    string   `json:"revocation_endpoint,omitempty"`
+	ResponseModes         []string `json:"response_modes_supported,omitempty"`
+	Algorithms            []string `json:"id_token_signing_alg_values_supported,omitempty"`
+	SendsIssuer           bool     `json:"authorization_response_iss_parameter_supported,omitempty"`
+}
+
 // RateLimit is how often tools may be called. A call counts for all rates that apply to it.
 type RateLimit struct {
 	Rule string `json:"rule"` // the setting, or the rule of the policy

@@ -96,7 +96,7 @@ func (b *pageBrowser) heap() int {
 
 // scaleGateway answers what the list asks for, as a gateway with many sessions does.
 func scaleGateway(t *testing.T) http.Handler {
-	pages, heard := web.New(), make(chan int, 1)
+	pages, heard := web.New(nil), make(chan int, 1)
 	heard <- 0
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/me", func(w http.ResponseWriter, _ *http.Request) {

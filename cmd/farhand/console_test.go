@@ -23,16 +23,24 @@ type consoleStage struct {
 	url     string      // for the page
 	network *faultProxy // of the page
 	pods    []*pod
-	late    chan struct{} // closed: the tool "stubborn" answers
-	free    chan struct{} // closed: the tool "patient" answers
+
+	provider *identityProvider
+
+	late chan struct{} // closed: the tool "stubborn" answers
+	free chan struct{} // closed: the tool "patient" answers
 }
 
 // TestConsole uses the views of devices, tools and calls as a person would, in a real Chromium. One fleet and one tab
 // serve all steps, which build on each other.
 func TestConsole(t *testing.T) {
 	t.Parallel()
-	pods := startFleet(t, 2, redistest.Single(t), "FARHAND_POD_LEASE=2s", "FARHAND_BUILTIN_TOOLS=time")
-	s := &consoleStage{pageBrowser: startPageBrowser(t), pods: pods, late: make(chan struct{}), free: make(chan struct{})}
+	provider := startIdentityProvider(t)
+	pods := startFleet(t, 2, redistest.Single(t), append(provider.settings(), "FARHAND_POD_LEASE=2s",
+		"FARHAND_BUILTIN_TOOLS=time", "FARHAND_LOG_LEVEL=info", "FARHAND_ACCESS_LOG=all")...)
+	s := &consoleStage{
+		pageBrowser: startPageBrowser(t), pods: pods, provider: provider,
+		late: make(chan struct{}), free: make(chan struct{}),
+	}
 	s.gateway = startBalancer(t, append(pods, pods[1])) // whose configuration has three
 	s.network = startFaultProxy(t, strings.TrimPrefix(s.gateway, "http://"))
 	s.url = "http://" + s.network.Listen
@@ -40,7 +48,8 @@ func TestConsole(t *testing.T) {
 		name string
 		do   func()
 	}{
-		{"sign in", s.signIn}, {"devices appear", s.devicesAppear}, {"search and group", s.searchAndGroup},
+		{"sign in", s.signIn}, {"sign in elsewhere", s.signInElsewhere}, {"devices appear", s.devicesAppear},
+		{"search and group", s.searchAndGroup},
 		{"a device", s.oneDevice}, {"try a tool", s.tryTool}, {"results of all kinds", s.results},
 		{"progress and cancel", s.progressAndCancel}, {"copy as", s.copyAs}, {"calls", s.calls},
 		{"a call waits for approval", s.waitsForApproval}, {"waiting tools", s.waitingTools},

@@ -13,12 +13,8 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/go-jose/go-jose/v4"
 )
@@ -186,112 +182,19 @@ func parseKey(raw json.RawMessage) (key, error) {
 	return k, err
 }
 
-// published is the key set that an issuer publishes. It is fetched when needed, at most once per Config.Retry for all
-// callers and keys, and never concurrently.
-type published struct {
-	cfg *Config
-
-	ctx  context.Context // of the fetches; close cancels it
-	stop context.CancelFunc
-
-	mu      sync.Mutex
-	set     keySet        // nil: not fetched yet
-	fetched time.Time     // time of the fetch of set
-	tried   time.Time     // start of the last fetch
-	running chan struct{} // closed when the running fetch ends; nil: none is running
-	fetches sync.WaitGroup
-}
-
-func (p *published) close() {
-	p.mu.Lock()
-	p.stop()
-	p.mu.Unlock()
-	p.fetches.Wait()
-}
-
-// current returns the keys, nil if none are usable. If they are missing or old, it starts a fetch in the background.
-func (p *published) current() keySet {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := p.cfg.Now()
-	if p.set == nil || now.Sub(p.fetched) >= p.cfg.Refresh {
-		p.fetchLocked(now)
+// loadKeys fetches the key set.
+func (cfg *Config) loadKeys(ctx context.Context) (keySet, error) {
+	body, err := get(ctx, cfg.Client, cfg.KeySetURL, "application/jwk-set+json, application/json", maxKeySet)
+	if err != nil {
+		return nil, err
 	}
-	if p.set != nil && now.Sub(p.fetched) > p.cfg.Refresh+p.cfg.KeepStale {
-		return nil
-	}
-	return p.set
-}
-
-// newer returns the keys after a fetch: the running one, or a new one if Config.Retry allows it.
-func (p *published) newer(ctx context.Context) keySet {
-	p.mu.Lock()
-	p.fetchLocked(p.cfg.Now())
-	running := p.running
-	p.mu.Unlock()
-	if running != nil {
-		select {
-		case <-running:
-		case <-ctx.Done():
-		}
-	}
-	return p.current()
-}
-
-// fetchLocked starts a fetch, unless one is running or the last began less than Config.Retry ago.
-func (p *published) fetchLocked(now time.Time) {
-	if p.ctx.Err() != nil || p.running != nil || !p.tried.IsZero() && now.Sub(p.tried) < p.cfg.Retry {
-		return
-	}
-	p.tried, p.running = now, make(chan struct{})
-	p.fetches.Go(p.fetch)
-}
-
-// fetch replaces the set. If it fails, the previous set stays.
-func (p *published) fetch() {
-	ctx, cancel := context.WithTimeout(p.ctx, fetchTimeout)
-	defer cancel()
-	keys, refused, err := p.load(ctx)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err == nil {
-		p.set, p.fetched = keys, p.cfg.Now()
-	}
-	close(p.running)
-	p.running = nil
+	keys, refused, err := parseKeySet(body)
 	switch {
-	case err != nil && p.ctx.Err() == nil:
-		p.cfg.Log.Warn("the keys of JSON Web Tokens were not fetched", "error", err, "known", p.set != nil)
-	case refused != nil:
-		p.cfg.Log.Debug("some published keys cannot be used", "reasons", refused)
-	}
-}
-
-func (p *published) load(ctx context.Context) (keys []key, refused, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.cfg.KeySetURL, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	req.Header.Set("Accept", "application/jwk-set+json, application/json")
-	resp, err := p.cfg.Client.Do(req)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, nil, fmt.Errorf("the URL of the keys returned status %d", resp.StatusCode)
-	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxKeySet+1))
-	if err != nil {
-		return nil, nil, err
-	}
-	if len(body) > maxKeySet {
-		return nil, nil, fmt.Errorf("the key set is longer than %d bytes", maxKeySet)
-	}
-	keys, refused, err = parseKeySet(body)
-	if err == nil && len(keys) == 0 {
+	case err == nil && len(keys) == 0:
 		// An issuer that signs publishes a key. An empty set is more likely a mistake than a revocation.
-		err = errors.New("the key set has no usable keys")
+		return nil, errors.New("the key set has no usable keys")
+	case refused != nil:
+		cfg.Log.Debug("some published keys cannot be used", "reasons", refused)
 	}
-	return keys, refused, err
+	return keys, err
 }

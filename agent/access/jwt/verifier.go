@@ -4,6 +4,8 @@
 // The key decides the algorithm, never the token: a shared secret verifies only HS256, an RSA key RS256, a P-256 key
 // ES256 and an Ed25519 key EdDSA. A token that contains keys of its own is rejected. go-jose checks signatures and
 // decodes single keys. This package fetches the set of keys itself, to bound how often, how long and how much.
+//
+// A Provider discovers where people sign in to get such tokens.
 package jwt
 
 import (
@@ -26,7 +28,7 @@ import (
 type Verifier struct {
 	cfg       Config
 	own       keySet                                    // from the secret and the key file
-	published *published                                // nil without a URL
+	published *remote[keySet]                           // nil without a URL
 	known     *cache.Cache[[sha256.Size]byte, verified] // by digest of the token
 }
 
@@ -62,9 +64,7 @@ func New(cfg Config) (*Verifier, error) {
 	}
 	v.own = keys
 	if cfg.KeySetURL != "" {
-		v.published = &published{cfg: &v.cfg}
-		v.published.ctx, v.published.stop = context.WithCancel(context.Background())
-		v.published.current()
+		v.published = newRemote(&v.cfg, "the keys of JSON Web Tokens", v.cfg.loadKeys)
 	}
 	return v, nil
 }

@@ -47,7 +47,7 @@ export interface Asking {
 
 /** The credential of the page. It stays in this tab's session storage, and never stands in a URL. */
 export interface Credential {
-  token(): string;
+  token(): string | Promise<string>;
   /** Called when the gateway rejects the credential. */
   rejected(): void;
 }
@@ -68,7 +68,7 @@ export class Client {
   /** request returns the response, or throws a Problem. */
   async request(method: string, to: string, asking: Asking = {}): Promise<Response> {
     const headers = new Headers(asking.headers);
-    const token = this.credential.token();
+    const token = await this.credential.token();
     if (token) headers.set("Authorization", "Bearer " + token);
     let body: BodyInit | undefined;
     if (asking.body !== undefined) {

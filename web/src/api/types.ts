@@ -1049,6 +1049,26 @@ export type ModelName = string;
 /** Absent on the last page. */
 export type NextCursor = string;
 
+/** What the console needs to sign in with an identity provider (OpenID Connect). */
+export type OIDC = {
+  client_id: string;
+  provider: OIDCProvider;
+  scope: string;
+  /** Which one the gateway accepts. */
+  token: "access_token" | "id_token";
+};
+
+/** What an identity provider says about itself, under the names of OpenID Connect Discovery. */
+export type OIDCProvider = {
+  authorization_endpoint: string;
+  authorization_response_iss_parameter_supported?: boolean;
+  id_token_signing_alg_values_supported?: Array<string>;
+  issuer: string;
+  response_modes_supported?: Array<string>;
+  revocation_endpoint?: string;
+  token_endpoint: string;
+};
+
 /** An error in OpenAI's format. */
 export type OpenAIError = {
   error: {
@@ -1547,6 +1567,12 @@ export type SessionState = {
   session_id: SessionID;
   state: "idle" | "running";
   turn_started_at?: Time;
+};
+
+/** How people sign in at the console. */
+export type SignIn = {
+  /** absent: with a key or token only. */
+  oidc?: OIDC;
 };
 
 /** Target selects the session. All members must match. */

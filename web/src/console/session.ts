@@ -1,40 +1,155 @@
 import { signal } from "@preact/signals";
-import { Client } from "../api/client";
-import type { Me } from "../api/types";
+import { Client, Problem } from "../api/client";
+import type { Me, OIDC, SignIn } from "../api/types";
+import { words } from "../words/en";
+import type { Tokens } from "./oidc";
+import { base, signInPath } from "./place";
 
 const key = "farhand.token";
+const renewalKey = "farhand.oidc"; // Tokens without the token
+const retry = 15_000; // ms after a renewal that failed
 
 /** undefined: not known yet. null: sign in. */
 export const me = signal<Me | null | undefined>(undefined);
-export const signInFailed = signal(false);
+/** Why the person must sign in, if there is a reason. */
+export const signInNote = signal<string>("");
 
 export const client = new Client({
-  token: () => sessionStorage.getItem(key) ?? "",
+  token: async () => {
+    await renewed();
+    return sessionStorage.getItem(key) ?? "";
+  },
   rejected: () => {
-    signInFailed.value = sessionStorage.getItem(key) !== null;
-    sessionStorage.removeItem(key);
-    me.value = null;
+    if (!signedIn()) {
+      me.value = null;
+      return;
+    }
+    const kept = renewal();
+    const { ended, refused } = words.signIn.oidc;
+    leave(!kept ? words.signIn.rejected : kept.ends !== undefined && Date.now() >= kept.ends ? ended : refused);
   },
 });
 
-/** start asks the gateway who this page is. */
+const withoutToken = new Client({ token: () => "", rejected: () => {} });
+
+/** howToSignIn asks the gateway for the identity provider, undefined if none is configured. */
+export async function howToSignIn(): Promise<OIDC | undefined> {
+  return (await withoutToken.get<SignIn>("/sign-in")).oidc;
+}
+
+/** What the provider sent the person back with. It leaves the address before anything else runs. */
+let answer = takeAnswer();
+
+function takeAnswer(): URLSearchParams | undefined {
+  if (location.pathname !== base + signInPath) return undefined;
+  const found = new URLSearchParams(location.hash.slice(1) || location.search);
+  history.replaceState(null, "", base + "/");
+  return found.size > 0 ? found : undefined;
+}
+
+/** start asks the gateway who this page is, after the sign-in from which the person comes, if any. */
 export async function start(): Promise<void> {
-  me.value = await client.get<Me>("/api/me");
+  const back = answer;
+  answer = undefined;
+  if (back && !(await finish(back))) return;
+  me.value = await client.get<Me>("/api/me").catch((error: unknown) => {
+    if (back && error instanceof Problem && error.status === 403) leave(words.signIn.oidc.noRights);
+    throw error;
+  });
+}
+
+/** finish ends a sign-in at the provider, and shows the address that it began at. */
+async function finish(back: URLSearchParams): Promise<boolean> {
+  const flow = await import("./oidc");
+  const pending = flow.takePending();
+  if (pending) history.replaceState(null, "", pending.view);
+  try {
+    const how = await howToSignIn();
+    if (!how) throw new Error(words.signIn.oidc.off);
+    keep(await flow.finish(how, back, pending));
+    return true;
+  } catch (error) {
+    leave(error instanceof flow.Ended ? words.signIn.oidc.noToken : error instanceof Error ? error.message : "");
+    return false;
+  }
+}
+
+/** signInWith leaves for the identity provider. */
+export async function signInWith(how: OIDC): Promise<void> {
+  await (await import("./oidc")).begin(how);
 }
 
 export async function signIn(token: string): Promise<void> {
+  forget();
   sessionStorage.setItem(key, token.trim());
-  signInFailed.value = false;
+  signInNote.value = "";
   await start();
 }
 
 /** Whether there is a credential to sign out with. */
 export const signedIn = (): boolean => sessionStorage.getItem(key) !== null;
 
+/** signOut forgets the credential, and tells the provider that its refresh token is not used any more. */
 export function signOut(): void {
-  sessionStorage.removeItem(key);
-  signInFailed.value = false;
+  const refresh = renewal()?.refresh;
+  leave("");
+  if (refresh) void revoke(refresh).catch(() => {}); // it expires unused
+}
+
+async function revoke(refresh: string): Promise<void> {
+  const how = await howToSignIn();
+  if (how) await (await import("./oidc")).revoke(how, refresh);
+}
+
+function leave(note: string): void {
+  forget();
+  signInNote.value = note;
   me.value = null;
+}
+
+function forget(): void {
+  sessionStorage.removeItem(key);
+  sessionStorage.removeItem(renewalKey);
+}
+
+type Renewal = Omit<Tokens, "token">;
+
+function keep({ token, ...rest }: Tokens): void {
+  sessionStorage.setItem(key, token);
+  sessionStorage.setItem(renewalKey, JSON.stringify(rest));
+}
+
+function renewal(): Renewal | undefined {
+  const text = sessionStorage.getItem(renewalKey);
+  return text === null ? undefined : (JSON.parse(text) as Renewal);
+}
+
+let renewing: Promise<void> | undefined;
+
+/** renewed resolves when the token needs no renewal. Requests that come meanwhile wait for the same one. */
+async function renewed(): Promise<void> {
+  const kept = renewal();
+  if (!kept?.refresh || kept.renew === undefined || Date.now() < kept.renew) return;
+  await (renewing ??= renew(kept, kept.refresh).finally(() => (renewing = undefined)));
+}
+
+async function renew(kept: Renewal, refresh: string): Promise<void> {
+  const flow = await import("./oidc");
+  const current = () => renewal()?.refresh === refresh; // else the person has signed out meanwhile
+  try {
+    const how = await howToSignIn();
+    if (!how) throw new flow.Ended();
+    const tokens = await flow.renew(how, refresh);
+    if (current()) keep(tokens);
+  } catch (error) {
+    if (!current()) return;
+    if (error instanceof flow.Ended) {
+      leave(words.signIn.oidc.ended);
+      throw new Problem(401, "unauthenticated", words.signIn.oidc.ended);
+    }
+    if (Date.now() >= (kept.ends ?? 0)) throw new Problem(0, "unreachable", (error as Error).message);
+    sessionStorage.setItem(renewalKey, JSON.stringify({ ...kept, renew: Date.now() + retry }));
+  }
 }
 
 export function may(role: "caller" | "approver" | "admin"): boolean {

@@ -3,15 +3,17 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Link, Redirect, Route, Router, Switch, useLocation, useRoute } from "wouter-preact";
-import { Button, Dot, Empty, failed, Failure, Field, Loading, Toasts } from "../ui/parts";
+import { Button, classes, Dot, Empty, failed, Failure, Field, Loading, Toasts } from "../ui/parts";
 import { later } from "../ui/later";
+import { useLoaded } from "../ui/load";
+import type { OIDC } from "../api/types";
 import { words } from "../words/en";
 import { keep } from "./fleet";
 import { live, run } from "./feed";
 import { pending, watchPending } from "./pending";
 import { base } from "./place";
 import { useCurrentInSight } from "./sight";
-import { may, me, signedIn, signIn, signInFailed, signOut, start } from "./session";
+import { howToSignIn, may, me, signedIn, signIn, signInNote, signInWith, signOut, start } from "./session";
 import { Calls } from "./views/calls";
 import { Device } from "./views/device";
 import { Fleet } from "./views/fleet";
@@ -151,6 +153,36 @@ function Account() {
 }
 
 function SignIn() {
+  const how = useLoaded(howToSignIn, []);
+  if (how.loading && !how.error) return <Loading />;
+  return (
+    <main class="alone">
+      <div class="panel sign-in">
+        <h1>{words.signIn.title}</h1>
+        {signInNote.value && (
+          <p class={classes("notice", signInNote.value !== words.signIn.oidc.ended && "bad")} role="alert">
+            {signInNote.value}
+          </p>
+        )}
+        {how.error !== undefined && <Failure error={how.error} retry={how.reload} />}
+        {how.value && <WithProvider how={how.value} />}
+        <WithKey alone={!how.value} />
+      </div>
+    </main>
+  );
+}
+
+function WithProvider({ how }: { how: OIDC }) {
+  const { host } = new URL(how.provider.issuer);
+  if (!isSecureContext) return <p class="notice">{words.signIn.oidc.insecure(host)}</p>;
+  return (
+    <Button look="first" onClick={() => signInWith(how)}>
+      {words.signIn.oidc.with(host)}
+    </Button>
+  );
+}
+
+function WithKey({ alone }: { alone: boolean }) {
   const [token, setToken] = useState("");
   const [error, setError] = useState<unknown>();
   const send = (event: Event) => {
@@ -159,25 +191,21 @@ function SignIn() {
     signIn(token).catch((thrown: unknown) => me.value === null || setError(thrown));
   };
   return (
-    <main class="alone">
-      <form class="panel sign-in" onSubmit={send}>
-        <h1>{words.signIn.title}</h1>
-        <Field label={words.signIn.token} hint={words.signIn.hint}>
-          <input
-            class="input"
-            type="password"
-            autocomplete="off"
-            required
-            value={token}
-            onInput={(event) => setToken(event.currentTarget.value)}
-          />
-        </Field>
-        {signInFailed.value && <Failure error={words.signIn.rejected} />}
-        {error !== undefined && <Failure error={error} />}
-        <Button type="submit" look="first">
-          {words.signIn.submit}
-        </Button>
-      </form>
-    </main>
+    <form class="keyed" onSubmit={send}>
+      <Field label={words.signIn.token} hint={words.signIn.hint}>
+        <input
+          class="input"
+          type="password"
+          autocomplete="off"
+          required
+          value={token}
+          onInput={(event) => setToken(event.currentTarget.value)}
+        />
+      </Field>
+      {error !== undefined && <Failure error={error} />}
+      <Button type="submit" {...(alone ? { look: "first" as const } : {})}>
+        {words.signIn.submit}
+      </Button>
+    </form>
   );
 }

@@ -31,6 +31,18 @@ export const words = {
     submit: "Sign in",
     rejected: "The gateway rejected this credential. Check it, or ask an administrator for a new key.",
     out: "Sign out",
+    oidc: {
+      with: (host: string) => `Sign in with ${host}`,
+      insecure: (host: string) => `To sign in with ${host}, open this page with https.`,
+      ended: "Your sign-in has ended. Sign in again, and this view opens again.",
+      refused: "The gateway does not accept the token of the identity provider. An administrator must compare audience and keys.",
+      noRights: "You are signed in, but your account has no role here. Ask an administrator for one.",
+      noToken: "The identity provider did not send the token that the gateway needs. Ask an administrator.",
+      off: "The gateway does not offer this sign-in any more.",
+      says: (host: string, text: string) => `${host} says: ${text}`,
+      silent: (host: string) => `${host} did not answer in time. Try again.`,
+      invalid: (host: string) => `The answer of ${host} is not valid, or not for this sign-in. Nothing was accepted. Sign in again.`,
+    },
   },
   approvals: {
     title: "Approvals",

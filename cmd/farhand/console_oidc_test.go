@@ -1,0 +1,197 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/page"
+)
+
+const (
+	deepView    = "/console/calls?state=failed"
+	isDeepView  = `location.pathname + location.search + location.hash === "` + deepView + `"`
+	impatient   = `const timeout = AbortSignal.timeout; AbortSignal.timeout = () => timeout.call(AbortSignal, 50)`
+	oidcRenewal = `sessionStorage["farhand.oidc"]`
+)
+
+// signInElsewhere signs in with an identity provider, and out again.
+func (s *consoleStage) signInElsewhere() {
+	s.press("Sign out")
+	s.see("Sign in with " + strings.TrimPrefix(s.provider.URL, "http://"))
+	s.accessible("sign-in with a provider")
+	s.picture("signin-provider-1280-light")
+	s.withProvider(oddities{})
+	s.see("grace", "Operate", "No call matches")
+	s.until("the view of before", isDeepView)
+	s.refreshes()
+	s.press("Sign out")
+	s.gone("grace")
+	eventually(s, waitLimit, "the refresh token is revoked", func() bool {
+		s.provider.mu.Lock()
+		defer s.provider.mu.Unlock()
+		return s.provider.revoked == s.provider.refresh
+	})
+	if left := eval[int](s.pageBrowser, `Object.keys(sessionStorage).length`); left > 0 {
+		s.Errorf("%d things are left in the tab", left)
+	}
+	s.oddProviders()
+	s.replayedCode()
+	s.signInEnds()
+	s.nothingLeaked()
+	s.fill("Key or token", fleetToken)
+	s.press("Sign in")
+	s.see("Operate")
+	s.open(s.url + "/console/")
+	s.see("No device is connected")
+}
+
+// withProvider opens a view without a credential, and signs in with a provider that may be odd.
+func (s *consoleStage) withProvider(odd oddities) {
+	s.Helper()
+	s.provider.be(odd)
+	s.open(s.url + deepView)
+	s.press("Sign in with " + strings.TrimPrefix(s.provider.URL, "http://"))
+}
+
+// refreshes renews the token before it ends, once for all requests, with a refresh token that changes.
+func (s *consoleStage) refreshes() {
+	for n := 1; n <= 2; n++ {
+		before := eval[string](s.pageBrowser, `(() => {
+			`+oidcRenewal+` = JSON.stringify({...JSON.parse(`+oidcRenewal+`), renew: 0});
+			return sessionStorage["farhand.token"];
+		})()`)
+		s.press("Access")
+		s.until("a new token", `sessionStorage["farhand.token"] !== `+quoted(before))
+		s.press("Operate")
+		s.see("Pods")
+		s.provider.mu.Lock()
+		if s.provider.renewals != n {
+			s.Errorf("renewed %d times, not %d", s.provider.renewals, n)
+		}
+		s.provider.mu.Unlock()
+	}
+}
+
+func (s *consoleStage) oddProviders() {
+	const invalid = "is not valid, or not for this sign-in"
+	for _, tc := range []struct {
+		odd  oddities
+		want string
+	}{
+		{oddities{state: "another"}, invalid},
+		{oddities{nonce: "another"}, invalid},
+		{oddities{audience: "another-service"}, "The gateway does not accept the token"},
+		{oddities{roles: []string{"baker"}}, "your account has no role here"},
+		{oddities{failure: url.Values{"error": {"access_denied"}, "error_description": {nasty[0]}}}, "says: " + nasty[0]},
+		{oddities{failure: url.Values{"error": {"x"}, "error_description": {"spoofed"}}, state: "another"}, invalid},
+		{oddities{token: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, nasty[1]) }}, invalid},
+		{oddities{token: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }}, invalid},
+		{oddities{token: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }}, "did not answer in time"},
+	} {
+		s.withProvider(tc.odd)
+		s.see(tc.want)
+		s.until("the view of before", isDeepView+` && !sessionStorage["farhand.token"]`)
+	}
+	s.lateProvider()
+}
+
+// lateProvider never answers. The page's patience is shortened.
+func (s *consoleStage) lateProvider() {
+	script := evalScript(s.pageBrowser, impatient)
+	s.withProvider(oddities{token: func(_ http.ResponseWriter, r *http.Request) {
+		_ = r.ParseForm() // a server notices that the client has gone after it has read the body
+		<-r.Context().Done()
+	}})
+	s.see("did not answer in time")
+	tellBrowser(s.pageBrowser, page.RemoveScriptToEvaluateOnNewDocument,
+		page.RemoveScriptToEvaluateOnNewDocumentParams{Identifier: script})
+}
+
+// replayedCode opens the address that a provider sent the person back to once more, with the code in its query.
+func (s *consoleStage) replayedCode() {
+	s.withProvider(oddities{query: true})
+	s.see("grace")
+	s.until("the view of before", isDeepView)
+	s.press("Sign out")
+	s.provider.mu.Lock()
+	answer := s.provider.answer
+	s.provider.mu.Unlock()
+	s.open(answer)
+	s.see("not for this sign-in")
+	to, err := url.Parse(answer)
+	if err != nil {
+		s.Fatal(err)
+	}
+	eval[bool](s.pageBrowser, `!!(sessionStorage["farhand.oidc.pending"] = JSON.stringify({nonce: "n", view: "/console/",
+		verifier: "x".repeat(43), state: `+quoted(to.Query().Get("state"))+`}))`)
+	s.open(answer)
+	s.see("says: The code is not valid.")
+}
+
+// signInEnds takes the refresh token back, and then lets a token without one end. Signing in again leads back.
+func (s *consoleStage) signInEnds() {
+	const token = `sessionStorage["farhand.token"]`
+	for _, end := range []string{
+		oidcRenewal + ` = JSON.stringify({...kept, renew: 0})`,
+		oidcRenewal + ` = JSON.stringify({ends: 1}); ` + token + ` += "x"`,
+	} {
+		s.withProvider(oddities{})
+		s.see("grace")
+		s.provider.mu.Lock()
+		s.provider.refresh = ""
+		s.provider.mu.Unlock()
+		eval[bool](s.pageBrowser, `(() => {
+			const kept = JSON.parse(`+oidcRenewal+`);
+			`+end+`;
+			return true;
+		})()`)
+		s.fill("Tool", "status")
+		s.see("Your sign-in has ended")
+		s.press("Sign in with " + strings.TrimPrefix(s.provider.URL, "http://"))
+		s.see("grace")
+		s.until("the view of before", `location.search.includes("tool=status")`)
+		s.press("Sign out")
+	}
+}
+
+// nothingLeaked looks for all codes and tokens where they must not be.
+func (s *consoleStage) nothingLeaked() {
+	history, err := cdp.Call(s.ctx, s.wire, page.GetNavigationHistory, cdp.Empty{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	places := []string{eval[string](s.pageBrowser, `[location.href, document.referrer, document.cookie,
+		...Object.values(localStorage), ...performance.getEntriesByType("resource").map(e => e.name)].join(" ")`)}
+	for _, entry := range history.Entries {
+		places = append(places, entry.URL)
+	}
+	for _, p := range s.pods {
+		places = append(places, p.out.String())
+	}
+	s.provider.mu.Lock()
+	defer s.provider.mu.Unlock()
+	for _, secret := range s.provider.issued {
+		for _, place := range places {
+			if strings.Contains(place, secret) {
+				s.Errorf("a code or token stands in %.300q", place)
+			}
+		}
+	}
+	if len(s.provider.issued) < 30 {
+		s.Errorf("only %d codes and tokens", len(s.provider.issued))
+	}
+}
+
+// evalScript makes all pages run a script first.
+func evalScript(b *pageBrowser, source string) page.ScriptIdentifier {
+	b.Helper()
+	made, err := cdp.Call(b.ctx, b.wire, page.AddScriptToEvaluateOnNewDocument,
+		page.AddScriptToEvaluateOnNewDocumentParams{Source: source})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return made.Identifier
+}
