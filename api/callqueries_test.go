@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/api"
@@ -40,11 +41,7 @@ func TestCallList(t *testing.T) {
 		"state=failed":   {2}, "tool=t&state=succeeded": {0, 4}, "state=running": nil, "limit=2": {0, 1},
 		"device_id=nobody": nil,
 	} {
-		var ids []string
-		for _, place := range places {
-			ids = append(ids, want[place])
-		}
-		equal(t, query, idsOf(f.calls(query)), ids)
+		equal(t, query, idsOf(f.calls(query)), pick(want, places))
 	}
 	var paged []string
 	for next := "/api/calls?limit=2&tool=t"; next != ""; {
@@ -69,6 +66,50 @@ func TestCallList(t *testing.T) {
 		"state="} {
 		wantProblem(f.get("/api/calls?"+query), 400, registry.CodeInvalidRequest)
 	}
+}
+
+// The filters by user, pod and time cover all stored calls; a user with a filter sees no more than without.
+func TestCallsOfAUserAPodAndATime(t *testing.T) {
+	f := newFleet(t, setup{pods: 2, change: withDeciders})
+	f.connect(1, session("s1"), echo, tools("t")...)
+	var ids []string
+	call := func(who string, pod int, path string) {
+		t.Helper()
+		r := f.as(who, request{method: http.MethodPost, path: path, pod: pod})
+		ids = append(ids, r.header.Get("X-Farhand-Call-Id"))
+		f.eventually("the call to be listed", func() bool { return len(f.calls("")) == len(ids) })
+	}
+	call("agent", 0, "/api/sessions/s1/tools/t/call") // ann's, from pod-0 to pod-1
+	call("bot", 0, "/api/tools/absent/call")          // ben's, on pod-0
+	cut := time.Now().Add(time.Millisecond).UTC().Truncate(time.Millisecond)
+	f.eventually("the next millisecond", func() bool { return !time.Now().Before(cut) })
+	call("bot", 1, "/api/sessions/s1/tools/t/call")
+	at := cut.Format("2006-01-02T15:04:05.000Z07:00")
+	for query, want := range map[string][]int{
+		"user=ann": {0}, "user=ben": {2, 1}, "user=eve": nil, "pod=pod-0": {1, 0}, "pod=pod-1": {2, 0}, "pod=x": nil,
+		"from=" + at: {2}, "to=" + at: {1, 0}, "from=" + at + "&to=" + at: nil, "to=" + at + "&user=ben": {1},
+		"from=1970-01-01": {2, 1, 0}, "to=1970-01-01": nil, "to=9999-12-31": {2, 1, 0}, "from=9999-12-31": nil,
+		"to=1970-01-01T00:00:00%2B10:00": nil,
+	} {
+		equal(t, query, idsOf(f.calls(query)), pick(ids, want))
+	}
+	for query, want := range map[string][]int{"": {0}, "?user=ann": {0}, "?user=ben": nil, "?pod=pod-0": {0}} {
+		list := decode[callList](f.as("agent", request{path: "/api/calls" + query}), 200)
+		equal(t, "ann's "+query, idsOf(list.Calls), pick(ids, want))
+	}
+	paged := decode[callList](f.get("/api/calls?limit=1&to="+at), 200)
+	next := f.calls("limit=1&to=" + at + "&cursor=" + paged.NextCursor)
+	equal(t, "pages", append(idsOf(paged.Calls), idsOf(next)...), pick(ids, []int{1, 0}))
+	for _, query := range []string{"user=", "pod=", "from=yesterday", "to=1969-12-31", "since=2026-01-01"} {
+		wantProblem(f.get("/api/calls?"+query), 400, registry.CodeInvalidRequest)
+	}
+}
+
+func pick(ids []string, places []int) (picked []string) {
+	for _, place := range places {
+		picked = append(picked, ids[place])
+	}
+	return picked
 }
 
 type callList struct {

@@ -203,7 +203,7 @@ func (h *handler) toolRoutes() []route {
 	filters := []string{"name", "q", "session_id", "device_id", "user_id", "label", "source_type"}
 	tools, toolsAs := slices.Concat(filters, page), slices.Concat(filters, []string{"view", "format"}, page)
 	sessions := []string{"device_id", "user_id", "label", "tool", "connected", "limit", "cursor"}
-	calls := []string{"tool", "session_id", "device_id", "state", "limit", "cursor"}
+	calls := []string{"tool", "session_id", "device_id", "user", "pod", "state", "from", "to", "limit", "cursor"}
 	return []route{
 		{http.MethodGet, pathTools, callers, toolsAs, h.listToolsByQuery},
 		{http.MethodGet, pathTools + "/grouped", callers, tools, h.listTools(formGrouped)},

@@ -88,7 +88,7 @@ func BenchmarkSweep(b *testing.B) {
 		}
 		slow := slowlog(b, s, 5*time.Millisecond)
 		b.StartTimer()
-		if swept := must[[]string](b)(s.Sweep(context.Background())); len(swept) != 1 {
+		if swept := must[[]registry.DeadPod](b)(s.Sweep(context.Background())); len(swept) != 1 {
 			b.Fatalf("swept %v", swept)
 		}
 		b.StopTimer()

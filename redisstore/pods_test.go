@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -43,6 +44,9 @@ func TestSweepOfADeadPod(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	must[registry.Claim](t)(s.Claim(ctx, registry.Session{
+		Key: registry.Key{Tenant: "other", Session: "s"}, Pod: "dead", Generation: registry.AnyHolder,
+	}))
 	moved := claim(t, s, "s000", "alive")
 	putTools(t, s, moved, spec(t, "camera", "x"))
 	if err := bus.New(s.conn, bus.Options{}).Reply("dead", registry.Reply{CallID: "c", Delivered: true}); err != nil {
@@ -56,11 +60,23 @@ func TestSweepOfADeadPod(t *testing.T) {
 	if got := listed(t, s, registry.Query{}); got != "s000" {
 		t.Errorf("listed before the sweep: %q", got)
 	}
-	var sweepers sync.WaitGroup
-	for range 3 { // all pods notice at the same time
-		sweepers.Go(func() { must[[]string](t)(s.Sweep(ctx)) })
+	const sweepers = 3 // all pods notice at the same time
+	swept := make(chan []registry.DeadPod, sweepers)
+	for range sweepers {
+		wg.Go(func() { swept <- must[[]registry.DeadPod](t)(s.Sweep(ctx)) })
 	}
-	sweepers.Wait()
+	wg.Wait()
+	tenants := make(map[string]bool)
+	for range sweepers {
+		for _, d := range <-swept {
+			for _, tenant := range d.Tenants {
+				tenants[tenant] = d.Pod == "dead"
+			}
+		}
+	}
+	if want := map[string]bool{tenant: true, "other": true}; !maps.Equal(tenants, want) {
+		t.Errorf("the sweeps name the tenants %v, want %v", tenants, want)
+	}
 	content, _ := keyspace(t, s.conn)
 	for key := range content { // the devices are not expected back any more
 		if strings.Contains(key, ":away:") {
@@ -88,7 +104,7 @@ func TestSweepOfADeadPod(t *testing.T) {
 		t.Errorf("a swept session: %v", err)
 	}
 	heartbeat(t, s, "alive") // on a busy machine its lease may be over
-	if again := must[[]string](t)(s.Sweep(ctx)); len(again) != 0 {
+	if again := must[[]registry.DeadPod](t)(s.Sweep(ctx)); len(again) != 0 {
 		t.Errorf("swept again: %v", again)
 	}
 }
@@ -107,7 +123,8 @@ func TestLeaveLeavesNoOneUncared(t *testing.T) {
 	if live := must[[]string](t)(s.Live(ctx)); len(live) != 0 {
 		t.Errorf("live %v", live)
 	}
-	if got := must[[]string](t)(s.Sweep(ctx)); !slices.Equal(got, []string{"hasty"}) {
+	if got := must[[]registry.DeadPod](t)(s.Sweep(ctx)); len(got) != 1 || got[0].Pod != "hasty" ||
+		!slices.Equal(got[0].Tenants, []string{tenant}) {
 		t.Errorf("swept %v, want the one that left sessions behind", got)
 	}
 	if n := s.conn.Client().ZCard(ctx, sessionsIndex(tenant)).Val(); n != 0 {

@@ -18,22 +18,27 @@ const sweepChunk = 200
 
 // Sweep implements registry.PodStore. It removes the lease of a dead pod last, so the next sweep continues an
 // interrupted one.
-func (s *Store) Sweep(ctx context.Context) ([]string, error) {
+func (s *Store) Sweep(ctx context.Context) (dead []registry.DeadPod, err error) {
 	lapsed, err := s.leases(ctx, "lapsed")
 	if err != nil {
 		return nil, err
 	}
-	for i, pod := range lapsed {
-		if err := s.sweepPod(ctx, pod); err != nil {
-			return lapsed[:i], err
+	for _, pod := range lapsed {
+		tenants := make(map[string]bool)
+		err = s.sweepPod(ctx, pod, tenants)
+		if err == nil || len(tenants) > 0 { // after an error, the next sweep finds only the other sessions
+			dead = append(dead, registry.DeadPod{Pod: pod, Tenants: slices.Collect(maps.Keys(tenants))})
+		}
+		if err != nil {
+			return dead, err
 		}
 	}
-	return lapsed, nil
+	return dead, nil
 }
 
-// sweepPod releases the sessions of one pod. If the pod is alive and only late, its next heartbeat notices, and the pod
-// restores its sessions.
-func (s *Store) sweepPod(ctx context.Context, pod string) error {
+// sweepPod releases the sessions of one pod, and adds their tenants. If the pod is alive and only late, its next
+// heartbeat notices, and the pod restores its sessions.
+func (s *Store) sweepPod(ctx context.Context, pod string, tenants map[string]bool) error {
 	for {
 		// All pods notice a dead pod at the same moment, so each takes others of its sessions.
 		some, err := s.conn.Do(ctx, "ZRANDMEMBER", podSessionsKey(pod), sweepChunk, "WITHSCORES")
@@ -44,7 +49,7 @@ func (s *Store) sweepPod(ctx context.Context, pod string) error {
 		if len(members) == 0 {
 			break
 		}
-		if err := s.sweepSome(ctx, pod, members); err != nil {
+		if err := s.sweepSome(ctx, pod, members, tenants); err != nil {
 			return err
 		}
 	}
@@ -60,7 +65,7 @@ func (s *Store) sweepPod(ctx context.Context, pod string) error {
 
 // sweepSome removes sessions of a pod from the indexes, releases them, and removes them from the pod's own list, in
 // this order. After an interruption, the next sweep finds a session on that list, and its indexes in its hash.
-func (s *Store) sweepSome(ctx context.Context, pod string, members []string) error {
+func (s *Store) sweepSome(ctx context.Context, pod string, members []string, tenants map[string]bool) error {
 	own := make(removals)
 	claims := make([]registry.Ref, 0, len(members)/2)
 	for i := 0; i+1 < len(members); i += 2 {
@@ -71,6 +76,9 @@ func (s *Store) sweepSome(ctx context.Context, pod string, members []string) err
 	before, err := s.readClaims(ctx, pod, claims)
 	if err != nil {
 		return err
+	}
+	for key := range before {
+		tenants[key.Tenant] = true
 	}
 	if err := s.removeTraces(ctx, before); err != nil {
 		return err

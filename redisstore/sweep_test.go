@@ -57,7 +57,7 @@ func TestASweepThatBreaksOffIsRepeated(t *testing.T) {
 		lapse(t, s, "dead")
 		c.left.Store(trips)
 		_, broken := dying.Sweep(ctx)
-		must[[]string](t)(s.Sweep(ctx))
+		must[[]registry.DeadPod](t)(s.Sweep(ctx))
 		for _, key := range must[[]string](t)(s.conn.Client().Keys(ctx, "*").Result()) {
 			for _, index := range []string{"members:", "device:", "user:", "labels}:", "sessions"} {
 				if strings.Contains(key, ":"+index) && !strings.Contains(key, ":away:") { // what is expected expires
@@ -88,7 +88,7 @@ func TestASweepSeesWhatALatePodWrote(t *testing.T) {
 	sweeper, h := storeOn(t, Options{URL: url}), &meanwhile{sha: scriptRelease.SHA()}
 	h.do = func() { putTools(t, s, sess, spec(t, "mic", "x")) }
 	sweeper.conn.Client().AddHook(h)
-	must[[]string](t)(sweeper.Sweep(ctx))
+	must[[]registry.DeadPod](t)(sweeper.Sweep(ctx))
 	if h.do != nil {
 		t.Fatal("nothing was released")
 	}
@@ -114,7 +114,7 @@ func TestASweepRemembersWhatIsStillExpected(t *testing.T) {
 		t.Fatalf("there is no mirror %s", mirror)
 	}
 	lapse(t, s, "dead")
-	must[[]string](t)(s.Sweep(ctx))
+	must[[]registry.DeadPod](t)(s.Sweep(ctx))
 	q := registry.Query{Tenant: tenant, Tool: "camera"}
 	if due := must[[]registry.Awaited](t)(s.Awaited(ctx, q)); len(due) != 1 {
 		t.Errorf("away: %+v", due)

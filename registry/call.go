@@ -379,14 +379,20 @@ type CallQuery struct {
 	SessionID string
 	DeviceID  string
 	UserID    string // of the caller
+	Pod       string // of the caller or of the device
 	State     State
-	Before    string // the cursor that the previous page returned
-	Limit     int
+
+	// From and To bound the time at which the call's end was recorded, by the store's clock. From is inclusive, To
+	// exclusive.
+	From, To time.Time
+
+	Before string // the cursor that the previous page returned
+	Limit  int
 }
 
-// Matches reports whether a call matches all of the query's fields.
+// Matches reports whether a call matches all of the query's fields except the times.
 func (q CallQuery) Matches(r *Record) bool {
 	return (q.Tool == "" || q.Tool == r.Tool) && (q.SessionID == "" || q.SessionID == r.SessionID) &&
 		(q.DeviceID == "" || q.DeviceID == r.DeviceID) && (q.UserID == "" || q.UserID == r.UserID) &&
-		(q.State == "" || q.State == r.State)
+		(q.Pod == "" || q.Pod == r.Pod || q.Pod == r.Owner) && (q.State == "" || q.State == r.State)
 }

@@ -190,12 +190,19 @@ type PodStore interface {
 	// have not announced all of them again. Directory.Entry then returns the same code instead of CodeSessionNotFound.
 	Whole(ctx context.Context) error
 
-	// Sweep releases what lapsed pods left behind, in bounded steps, and returns the pods that it saw lapsed. Any pod
-	// may sweep at any time; concurrent sweeps are safe.
-	Sweep(ctx context.Context) ([]string, error)
+	// Sweep releases what lapsed pods left behind, in bounded steps, and returns the pods that it saw lapsed, also with
+	// an error. Any pod may sweep at any time; concurrent sweeps are safe, and each returns the tenants of the sessions
+	// that it released.
+	Sweep(ctx context.Context) ([]DeadPod, error)
 
 	// Leave gives up a pod's lease after its sessions were released.
 	Leave(ctx context.Context, pod string) error
+}
+
+// DeadPod is a pod whose lease lapsed.
+type DeadPod struct {
+	Pod     string
+	Tenants []string // of sessions that it left behind, each once, in any order
 }
 
 // Store is the shared data of a fleet. Package registry/memory implements it for one process, package redisstore for

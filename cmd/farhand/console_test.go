@@ -282,6 +282,14 @@ func (s *consoleStage) copyAs() {
 	}
 }
 
+// emptyPages makes the gateway's pages of calls empty with a next one, as in a feed longer than a page searches.
+const emptyPages = `(() => {
+	const real = window.fetch;
+	window.fetch = (to, ...rest) => String(to.url ?? to).includes("/api/calls?")
+		? Promise.resolve(Response.json({calls: [], next_cursor: "older"})) : real(to, ...rest);
+	return true;
+})()`
+
 func (s *consoleStage) calls() {
 	s.open(s.url + "/console/calls")
 	s.see("camera_snap", "stubborn", "Succeeded", "Failed", "Anna's old phone")
@@ -300,10 +308,31 @@ func (s *consoleStage) calls() {
 	s.gone("status")
 	s.see("echo")
 	s.fill("Session", "")
-	s.fill("Pod", "no-such-pod")
+	s.fill("User", "no-such-user")
 	s.see("No call matches")
-	s.fill("Pod", "")
-	s.fill("Time", "m5")
+	s.fill("User", "")
+	s.fill("Pod", s.pods[0].id)
+	s.see("echo")
+	s.open(s.url + "/console/calls?pod=no-such-pod")
+	s.see("No call matches")
+	s.open(s.url + "/console/calls?to=2026-01-01T00:00:00Z")
+	s.see("No call matches")
+	s.fill("Ended before", "")
+	s.see("status")
+	s.fill("Ended", "between")
+	s.until("the time in the address", `new URLSearchParams(location.search).get("from")?.endsWith("Z")`)
+	s.fill("Ended from", "2026-01-01T00:00")
+	s.see("status")
+	for _, width := range []int{360, 1280} {
+		s.size(width, "light")
+		s.fits("calls between two times", width)
+		s.accessible("calls between two times")
+		s.picture(fmt.Sprintf("calls-between-%d-light", width))
+	}
+	eval[bool](s.pageBrowser, emptyPages)
+	s.fill("Tool", "rare")
+	s.see("No match in the newest calls")
+	s.open(s.url + "/console/calls?time=m5")
 	s.see("status")
 	s.press("status")
 	s.see("Timeline", "Accepted", "at pod", "battery: ", "Decisions", "Received by", "allows it by default")

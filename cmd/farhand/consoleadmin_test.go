@@ -15,6 +15,7 @@ import (
 	"github.com/chromedp/cdproto/input"
 
 	"github.com/farhand/farhand/agent/provider/scripted"
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/ws/client"
 )
@@ -298,9 +299,19 @@ func (s *adminStage) usage() {
 	s.see("Calls per day", "pay", "Total")
 	s.until("a chart", `document.querySelector(".chart canvas")`)
 	s.press("Model tokens")
-	s.see("Model tokens per day", "Tokens in")
+	s.see("Model tokens per day", "Tokens in", "Tokens out")
 	s.press("User")
 	s.see("bob")
+	eval[bool](s.pageBrowser, saved)
+	s.press("Export")
+	s.until("a file", "window.saved")
+	first, _, _ := strings.Cut(eval[string](s.pageBrowser, "window.saved"), "\n")
+	var row wire.UsageRow
+	if err := json.Unmarshal([]byte(first), &row); err != nil || row.User == nil {
+		s.Errorf("exported: %s, %v", first, err)
+	}
+	s.until("the most tokens first, by input and output", `["Tokens in", "Tokens out"].every(title =>
+		parseInt(document.querySelector(".table tbody tr [data-title='" + title + "']").innerText) > 0)`)
 }
 
 func (s *adminStage) checks() {

@@ -272,7 +272,7 @@ func (m *Store) livePodsLocked() []string {
 }
 
 // Sweep implements registry.PodStore. It also removes expired data.
-func (m *Store) Sweep(context.Context) ([]string, error) {
+func (m *Store) Sweep(context.Context) ([]registry.DeadPod, error) {
 	m.purgeCalls()
 	m.purgeFeeds()
 	if c, err := m.keeper.begin(); err == nil {
@@ -283,18 +283,23 @@ func (m *Store) Sweep(context.Context) ([]string, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var dead []string
+	var dead []registry.DeadPod
 	for pod := range m.pods {
 		if !m.podLiveLocked(pod) {
-			dead = append(dead, pod)
+			dead = append(dead, registry.DeadPod{Pod: pod})
 			delete(m.pods, pod)
 		}
 	}
-	for _, of := range m.sessions.byTenant {
+	for tenant, of := range m.sessions.byTenant {
 		for _, stored := range of {
-			if slices.Contains(dead, stored.session.Pod) {
-				m.forgetLocked(stored, registry.ReturnWait)
+			at := slices.IndexFunc(dead, func(d registry.DeadPod) bool { return d.Pod == stored.session.Pod })
+			if at < 0 {
+				continue
 			}
+			if d := &dead[at]; !slices.Contains(d.Tenants, tenant) {
+				d.Tenants = append(d.Tenants, tenant)
+			}
+			m.forgetLocked(stored, registry.ReturnWait)
 		}
 	}
 	now := m.opts.Now()

@@ -54,6 +54,31 @@ var activityTests = []subtest{
 			f.Errorf("a page of %d when no limit is given", got)
 		}
 	}},
+	{name: "the feed is read backwards from a time", run: func(f *fixture) {
+		f.happen(f.tenant, 0, 1)
+		first, err := registry.ParseFeedID(f.readActivity("", 1)[0].ID)
+		f.must(err)
+		f.eventually("an entry of a later millisecond", func() bool {
+			f.happen(f.tenant, 1, 2)
+			newest, err := f.store.LastActivity(f.ctx, f.tenant, "", 1)
+			f.must(err)
+			last, err := registry.ParseFeedID(newest[0].ID)
+			f.must(err)
+			return last.Milli > first.Milli
+		})
+		for milli, want := range map[int64]int{first.Milli: 0, first.Milli + 1: 1} {
+			page, err := f.store.LastActivity(f.ctx, f.tenant, registry.FeedID{Milli: milli}.String(), 100)
+			f.must(err)
+			for _, a := range page {
+				if id, err := registry.ParseFeedID(a.ID); err != nil || id.Milli >= milli {
+					f.Errorf("before %d: %s, %v", milli, a.ID, err)
+				}
+			}
+			if min(len(page), 1) != want {
+				f.Errorf("%d entries before %d, first %v", len(page), milli, first)
+			}
+		}
+	}},
 	{name: "an entry comes back as it was, without what the tool returned", run: func(f *fixture) {
 		call := f.record("c1")
 		call.State, call.Result = registry.StateSucceeded, output("secret")

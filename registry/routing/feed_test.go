@@ -3,6 +3,7 @@ package routing
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
@@ -47,6 +48,11 @@ func TestACallAmongManyOfOthers(t *testing.T) {
 	}
 	if found != 1 {
 		t.Errorf("found %d calls", found)
+	}
+	store.lines, q.Before, q.From = 0, "", time.Now().Add(time.Hour)
+	if page, next, err := pod.Calls.List(t.Context(), q); err != nil || len(page) > 0 || next != "" ||
+		store.lines > searchPage {
+		t.Errorf("after all calls: %d calls, next %q, %d lines read, %v", len(page), next, store.lines, err)
 	}
 }
 

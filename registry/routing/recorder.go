@@ -386,13 +386,19 @@ func (c *Calls) Events(
 // or empty pages that have a next one.
 func (c *Calls) List(ctx context.Context, q registry.CallQuery) ([]registry.Record, string, error) {
 	var page []registry.Record
-	before := q.Before
+	before, empty := searchStart(q)
+	if empty {
+		return nil, "", nil
+	}
 	for seen := 0; seen < searchLimit; {
 		lines, err := c.store.LastActivity(ctx, q.Tenant, before, searchPage)
 		if err != nil || len(lines) == 0 {
 			return page, "", err
 		}
 		for _, a := range lines {
+			if id, _ := registry.ParseFeedID(a.ID); !q.From.IsZero() && id.Milli < q.From.UnixMilli() {
+				return page, "", nil
+			}
 			if a.Type != registry.ActivityCall || a.Call == nil || !q.Matches(a.Call) {
 				continue
 			}
@@ -404,6 +410,19 @@ func (c *Calls) List(ctx context.Context, q registry.CallQuery) ([]registry.Reco
 		before = lines[len(lines)-1].ID
 	}
 	return page, before, nil
+}
+
+// searchStart returns the id before which a search of the feed begins: the cursor, or the first id of the time To. The
+// ids are times.
+func searchStart(q registry.CallQuery) (before string, empty bool) {
+	if q.To.IsZero() {
+		return q.Before, false
+	}
+	end := registry.FeedID{Milli: q.To.UnixMilli()}
+	if q.Before != "" && registry.CompareFeedIDs(q.Before, end.String()) < 0 {
+		return q.Before, false
+	}
+	return end.String(), end.Milli <= 0
 }
 
 // Note adds a line to the tenant's feed, asynchronously. It sets the time and the pod.

@@ -189,8 +189,8 @@ func (s *simStore) Live(ctx context.Context) ([]string, error) {
 	return answer(ctx, s, "live", "", func(m *memory.Store) ([]string, error) { return m.Live(ctx) })
 }
 
-func (s *simStore) Sweep(ctx context.Context) ([]string, error) {
-	return answer(ctx, s, "sweep", "", func(m *memory.Store) ([]string, error) { return m.Sweep(ctx) })
+func (s *simStore) Sweep(ctx context.Context) ([]registry.DeadPod, error) {
+	return answer(ctx, s, "sweep", "", func(m *memory.Store) ([]registry.DeadPod, error) { return m.Sweep(ctx) })
 }
 
 func (s *simStore) Leave(ctx context.Context, pod string) error {

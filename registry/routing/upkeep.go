@@ -98,9 +98,14 @@ func (p *Pod) sweep(ctx context.Context) {
 		p.logStore(ctx, "dead pods not swept", err)
 	}
 	p.counts.add(&p.counts.PodsDied, int64(len(dead)))
-	for _, pod := range dead {
-		p.log.Warn("pod is dead; its sessions were removed", "dead_pod", pod)
-		p.rec.activity(registry.Activity{Tenant: registry.DefaultTenant, Type: registry.ActivityPodDied, Reason: pod})
+	for _, d := range dead {
+		p.log.Warn("pod is dead; its sessions were removed", "dead_pod", d.Pod)
+		p.rec.activity(registry.Activity{Tenant: registry.DefaultTenant, Type: registry.ActivityPodDied, Reason: d.Pod})
+		for _, tenant := range d.Tenants { // their sessions end without lines of their own
+			if tenant != registry.DefaultTenant {
+				p.rec.activity(registry.Activity{Tenant: tenant, Type: registry.ActivityPodDied, Reason: d.Pod})
+			}
+		}
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 // slowSweeps is a store that cleans up as long as it is let.
 type slowSweeps struct{ *memory.Store }
 
-func (slowSweeps) Sweep(ctx context.Context) ([]string, error) {
+func (slowSweeps) Sweep(ctx context.Context) ([]registry.DeadPod, error) {
 	<-ctx.Done()
 	return nil, registry.StoreUnavailable("sweep", ctx.Err())
 }
@@ -32,6 +32,40 @@ func TestLongSweepDoesNotCostTheLease(t *testing.T) {
 			time.Sleep(lease / 10)
 			if live, err := store.Live(t.Context()); err != nil || !slices.Contains(live, "a") {
 				t.Fatalf("live are %v, %v", live, err)
+			}
+		}
+	})
+}
+
+// The tenants whose devices a dead pod had, and the operators, find its death in their feeds.
+func TestDeathOfAPodIsInTheFeedsOfItsTenants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lease = time.Second
+		store := memory.New(memory.Options{Limits: registry.Limits{PodLease: lease}})
+		if _, err := store.Heartbeat(t.Context(), "dead"); err != nil {
+			t.Fatal(err)
+		}
+		pods := map[string]string{"one": "dead", "two": "dead", "alive": "a"}
+		for tenant, pod := range pods {
+			for _, id := range []string{"s1", "s2"} {
+				s := registry.Session{
+					Key: registry.Key{Tenant: tenant, Session: id}, Pod: pod, Generation: registry.AnyHolder,
+				}
+				if _, err := store.Claim(t.Context(), s); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		startPod(t, store, "a", func(c *PodConfig) { c.PodLease = lease })
+		time.Sleep(10 * lease)
+		synctest.Wait()
+		for tenant, want := range map[string]int{registry.DefaultTenant: 1, "one": 1, "two": 1, "alive": 0, "new": 0} {
+			feed, err := store.ReadActivity(t.Context(), tenant, "", 10, 0)
+			found := slices.DeleteFunc(feed, func(a registry.Activity) bool {
+				return a.Type != registry.ActivityPodDied || a.Reason != "dead" || a.Pod != "a"
+			})
+			if err != nil || len(found) != want {
+				t.Errorf("%s: %d lines, want %d: %+v, %v", tenant, len(found), want, feed, err)
 			}
 		}
 	})

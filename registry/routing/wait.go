@@ -79,6 +79,9 @@ func (w *wait) forAnswer(ctx context.Context, cancel func(reason string)) (regis
 		}
 		switch {
 		case got.answer != nil && w.phase != phaseSending:
+			if rec := w.record; rec != nil && rec.Owner == "" && got.answer.Result != nil {
+				rec.Owner = w.pending.pod // faster than a receipt
+			}
 			return unpack(got.answer, w.dispatched())
 		case got.cancelled:
 			cancel("cancelled")

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"math"
 	"strconv"
 	"testing"
 	"time"
@@ -61,24 +62,44 @@ func TestAnswersAreSentOncePerConnectionUntilAcknowledged(t *testing.T) {
 }
 
 func TestPace(t *testing.T) {
+	for name, tt := range map[string]struct {
+		announced string
+		burst     int
+		interval  time.Duration
+	}{
+		"defaults":  {`{}`, 200, 5 * time.Millisecond},
+		"malformed": {`{"frames_per_second":"many"}`, 200, 5 * time.Millisecond},
+		"negative":  {`{"frames_per_second":-1,"frame_burst":-1}`, 200, 5 * time.Millisecond},
+		"slow":      {`{"frames_per_second":10,"frame_burst":20}`, 4, 250 * time.Millisecond},
+		"tiny":      {`{"frames_per_second":1,"frame_burst":1}`, 1, 2500 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var p pace
+			p.limit(limitsOf([]byte(tt.announced)))
+			now := time.Now()
+			for i := range tt.burst {
+				if d := p.reserve(now, true); d != 0 {
+					t.Fatalf("frame %d must wait %v", i, d)
+				}
+			}
+			for range 3 { // what only tries takes no place
+				if d := p.reserve(now, true); d != tt.interval {
+					t.Fatalf("one more must wait %v", d)
+				}
+			}
+			if first, second := p.reserve(now, false), p.reserve(now, false); first != tt.interval ||
+				second != 2*tt.interval {
+				t.Fatalf("waiting %v, then %v", first, second)
+			}
+			if d := p.reserve(now.Add(time.Minute), true); d != 0 {
+				t.Fatalf("after a minute: %v", d)
+			}
+		})
+	}
 	var p pace
-	now := time.Now()
-	for i := range paceBurst {
-		if d := p.reserve(now, true); d != 0 {
-			t.Fatalf("frame %d must wait %v", i, d)
-		}
-	}
-	for range 3 { // what only tries takes no place
-		if d := p.reserve(now, true); d != paceInterval {
-			t.Fatalf("one more must wait %v", d)
-		}
-	}
-	if first, second := p.reserve(now, false), p.reserve(now, false); first != paceInterval ||
-		second != 2*paceInterval {
-		t.Fatalf("waiting %v, then %v", first, second)
-	}
-	if d := p.reserve(now.Add(time.Minute), true); d != 0 {
-		t.Fatalf("after a minute: %v", d)
+	p.limit(limits{PerSecond: 1, Burst: math.MaxInt})
+	if d := p.reserve(time.Now(), false); d != 0 {
+		t.Errorf("with the longest burst the first frame waits %v", d)
 	}
 }
 

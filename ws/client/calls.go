@@ -223,11 +223,11 @@ func (c *Client) resend(ctx context.Context, l *link) {
 	case <-ctx.Done():
 		return
 	}
-	for c.pace.wait(ctx) == nil {
+	for {
 		c.calls.mu.Lock()
 		frame, ok := c.calls.answers.claimNext(l.number, time.Now())
 		c.calls.mu.Unlock()
-		if !ok || !c.sendOn(l, frame) {
+		if !ok || c.pace.wait(ctx) != nil || !c.sendOn(l, frame) {
 			return
 		}
 	}

@@ -16,6 +16,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -89,6 +90,7 @@ func New(address string, options ...Option) (*Client, error) {
 		ready: make(chan struct{}), offers: make(map[string]offer), asked: make(map[string]context.CancelCauseFunc),
 		session: cfg.session,
 	}
+	c.pace.limit(limits{})
 	for _, o := range cfg.tools {
 		c.offers[o.tool.Name] = o
 	}
@@ -373,16 +375,31 @@ func (b *backoff) nextRival() time.Duration {
 
 func (b *backoff) reset() { b.ceiling = 0 }
 
-// The pace of frames that the gateway has not asked for. It is far below a gateway's default limit for a device.
+// The rates of a gateway that announces none.
 const (
-	paceInterval = 5 * time.Millisecond
-	paceBurst    = 200
+	defaultPerSecond = 500
+	defaultBurst     = 1000
 )
 
-// pace limits how fast frames are sent. The zero value is ready; it is safe for concurrent use.
+// maxBurst keeps the pace's arithmetic within a Duration.
+const maxBurst = 1 << 20
+
+// pace limits how fast frames are sent that the gateway has not asked for, to two fifths of the announced rates. It is
+// safe for concurrent use.
 type pace struct {
-	mu   sync.Mutex
-	next time.Time // when the next frame would be due at an even pace
+	mu       sync.Mutex
+	interval time.Duration
+	burst    time.Duration // how far ahead of an even pace frames may be
+	next     time.Time     // when the next frame would be due at an even pace
+}
+
+// limit sets the rates that the gateway announced.
+func (p *pace) limit(l limits) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.interval = 5 * time.Second / 2 / time.Duration(cmp.Or(l.PerSecond, defaultPerSecond))
+	frames := min(max(cmp.Or(l.Burst, defaultBurst)/5, 1), maxBurst)
+	p.burst = time.Duration(frames-1) * p.interval
 }
 
 // reserve reserves one frame and returns how long to wait before sending it. With tryOnly it reserves only if no wait
@@ -393,9 +410,9 @@ func (p *pace) reserve(now time.Time, tryOnly bool) time.Duration {
 	if p.next.Before(now) {
 		p.next = now
 	}
-	wait := p.next.Sub(now) - (paceBurst-1)*paceInterval
+	wait := p.next.Sub(now) - p.burst
 	if wait <= 0 || !tryOnly {
-		p.next = p.next.Add(paceInterval)
+		p.next = p.next.Add(p.interval)
 	}
 	return max(wait, 0)
 }

@@ -223,8 +223,10 @@ type received struct {
 
 // limits are those of a gateway's limits that a client respects. Zero: not announced.
 type limits struct {
-	Frame  int `json:"frame_bytes"`
-	Output int `json:"output_bytes"`
+	Frame     int `json:"frame_bytes"`
+	Output    int `json:"output_bytes"`
+	PerSecond int `json:"frames_per_second"`
+	Burst     int `json:"frame_burst"`
 }
 
 // limitsOf returns announced limits. It ignores malformed ones.
@@ -233,7 +235,7 @@ func limitsOf(announced json.RawMessage) limits {
 	if json.Unmarshal(announced, &l) != nil {
 		return limits{}
 	}
-	return limits{Frame: max(l.Frame, 0), Output: max(l.Output, 0)}
+	return limits{max(l.Frame, 0), max(l.Output, 0), max(l.PerSecond, 0), max(l.Burst, 0)}
 }
 
 // Rejection names a tool that the gateway did not register, and why.

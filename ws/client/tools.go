@@ -71,6 +71,7 @@ func (c *Client) begin(l *link, f *received) {
 		c.token = f.ResumeToken
 	}
 	kept := keptSession{c.session, c.token}
+	c.pace.limit(c.limits)
 	c.mu.Unlock()
 	if err := c.calls.note(keySession, kept, true); err != nil {
 		c.cfg.log.Error("session not recorded", "error", err)

@@ -3,7 +3,8 @@
 import type { UsageList, UsageRow } from "../../api/types";
 import { useLoaded } from "../../ui/load";
 import { NotYet } from "../../ui/notyet";
-import { Empty, Panel } from "../../ui/parts";
+import { Button, Empty, Panel } from "../../ui/parts";
+import { download } from "../../ui/download";
 import { later } from "../../ui/later";
 import { words } from "../../words/en";
 import { useQuery } from "../query";
@@ -62,11 +63,18 @@ export function Usage() {
       </Panel>
       <Panel
         title={text.total}
-        actions={<Segmented label={text.by} value={by} options={text.bys} onChange={(value) => set({ by: value })} />}
+        actions={
+          <>
+            <Segmented label={text.by} value={by} options={text.bys} onChange={(value) => set({ by: value })} />
+            <Button small disabled={!rows.value} onClick={() => save(rows.value ?? [], `usage-${from}-${to}-by-${by}`)}>
+              {text.export}
+            </Button>
+          </>
+        }
         flush
       >
         {rows.value ? (
-          <Totals list={rows.value} by={by} />
+          <Totals list={rows.value} by={by} show={show} />
         ) : (
           <NotYet loaded={rows} />
         )}
@@ -125,7 +133,12 @@ function count(n: number): string {
   return n.toLocaleString("en");
 }
 
-function Totals({ list, by }: { list: UsageRow[]; by: By }) {
+/** save stores rows as JSON lines. */
+function save(rows: UsageRow[], name: string): void {
+  download(`${name}.jsonl`, "application/x-ndjson", rows.map((row) => JSON.stringify(row) + "\n").join(""));
+}
+
+function Totals({ list, by, show }: { list: UsageRow[]; by: By; show: Shown }) {
   if (list.length === 0) {
     return (
       <Empty title={text.none.title}>
@@ -133,7 +146,8 @@ function Totals({ list, by }: { list: UsageRow[]; by: By }) {
       </Empty>
     );
   }
-  const sorted = by === "day" ? list.toReversed() : list.toSorted((a, b) => b.calls - a.calls);
+  const size = (row: UsageRow) => series[show].of(row).reduce((sum, n) => sum + n, 0);
+  const sorted = by === "day" ? list.toReversed() : list.toSorted((a, b) => size(b) - size(a));
   return (
     <Table
       label={text.total}

@@ -24,37 +24,34 @@ const columns: Column[] = [
 
 const states = ["succeeded", "failed", "cancelled", "timed_out", "lost", "rejected", "expired"] as const;
 const times: Record<string, number> = { m5: 300_000, h1: 3_600_000, d1: 86_400_000 };
-const filters = ["state", "tool", "device", "session", "user", "pod", "time"] as const;
+const between = "between";
+const names = ["tool", "device", "session", "user", "pod"] as const;
+const filters = ["state", ...names, "time", "from", "to"] as const;
 
 export function Calls() {
   const [query, setQuery] = useQuery();
-  const [state, tool, device, session, user, pod, time] = filters.map(query) as [
-    string,
-    string,
-    string,
-    string,
-    string,
-    string,
-    string,
-  ];
-  const { calls, fresh, showFresh, searched, more, loading, error, reload } = useCalls({
+  const state = query("state");
+  const time = Object.hasOwn(times, query("time")) ? query("time") : "";
+  const since = useMemo(() => (time ? new Date(Date.now() - times[time]!).toISOString() : ""), [time]);
+  const from = since || instant(query("from"));
+  const to = since ? "" : instant(query("to"));
+  const { calls, fresh, showFresh, searched, more: older, loading, error, reload } = useCalls({
     state: (states as readonly string[]).includes(state) ? state : "",
-    tool,
-    device_id: device,
-    session_id: session,
+    tool: query("tool"),
+    device_id: query("device"),
+    session_id: query("session"),
+    user: query("user"),
+    pod: query("pod"),
+    from,
+    to,
   });
   const titles = useMemo(() => new Map(sessions.value.map((row) => [row.session_id, titleOf(row)])), [sessions.value]);
   const cellsOf = useCallback((call: CallRecord) => cells(call, titles), [titles]);
-  const shown = useMemo(() => {
-    const since = time ? Date.now() - times[time]! : 0;
-    return calls.filter(
-      (call) =>
-        (state !== "running" || call.status === "executing" || call.status === "pending") &&
-        (!user || call.user_id === user) &&
-        (!pod || call.pod === pod || call.owner === pod) &&
-        (!since || Date.parse(call.timeline[0]?.at ?? "") >= since),
-    );
-  }, [calls, state, user, pod, time]);
+  const shown = useMemo(
+    () => calls.filter((call) => state !== "running" || call.status === "executing" || call.status === "pending"),
+    [calls, state],
+  );
+  const more = state === "running" ? undefined : older;
   const filtered = filters.some(query);
   if (error !== undefined && calls.length === 0) return <Failure error={error} retry={reload} />;
   return (
@@ -83,22 +80,41 @@ export function Calls() {
             </option>
           ))}
         </select>
-        {(["tool", "device", "session", "user", "pod"] as const).map((name) => (
+        {names.map((name) => (
           <Filter key={name} name={name} value={query(name)} onChange={(value) => setQuery({ [name]: value })} />
         ))}
         <select
           class="input"
           aria-label={text.filters.time}
-          value={time}
-          onChange={(event) => setQuery({ time: event.currentTarget.value })}
+          value={time || (from || to ? between : "")}
+          onChange={({ currentTarget: { value } }) =>
+            setQuery(
+              value === between
+                ? { time: "", from: new Date(Date.now() - times.h1!).toISOString(), to: "" }
+                : { time: value, from: "", to: "" },
+            )
+          }
         >
           <option value="">{text.times.all}</option>
-          {Object.keys(times).map((name) => (
+          {[...Object.keys(times), between].map((name) => (
             <option key={name} value={name}>
               {text.times[name as keyof typeof text.times]}
             </option>
           ))}
         </select>
+        {!time &&
+          (from || to) &&
+          (["from", "to"] as const).map((name) => (
+            <label key={name} class="pick">
+              {text.filters[name]}
+              <input
+                class="input"
+                type="datetime-local"
+                value={local(name === "from" ? from : to)}
+                onChange={(event) => setQuery({ [name]: instant(event.currentTarget.value) })}
+              />
+            </label>
+          ))}
         {filtered && (
           <Button look="plain" onClick={() => setQuery(Object.fromEntries(filters.map((name) => [name, ""])))}>
             {text.clear}
@@ -117,7 +133,9 @@ export function Calls() {
       ) : loading ? (
         <Loading />
       ) : filtered ? (
-        <Empty title={text.noMatch} />
+        <Empty title={more ? text.notYet.title : text.noMatch}>
+          {more && <p class="muted">{text.notYet.text}</p>}
+        </Empty>
       ) : (
         <Empty title={text.none.title}>
           <p class="muted">{text.none.text}</p>
@@ -133,8 +151,21 @@ export function Calls() {
   );
 }
 
+/** instant returns a time as the gateway takes it, or "" for what is none. */
+function instant(time: string): string {
+  const at = new Date(time);
+  return Number.isNaN(at.getTime()) ? "" : at.toISOString();
+}
+
+/** local returns a time as its input takes it: in the browser's zone, without one. */
+function local(time: string): string {
+  if (!time) return "";
+  const at = new Date(time);
+  return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+}
+
 interface FilterProps {
-  name: "tool" | "device" | "session" | "user" | "pod";
+  name: (typeof names)[number];
   value: string;
   onChange: (value: string) => void;
 }

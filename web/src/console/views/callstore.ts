@@ -9,6 +9,7 @@ import { isFinal } from "./bits";
 const page = 200;
 const most = 5_000; // calls that are kept
 const mostRunning = 500;
+const mostEmpty = 5; // pages without a match that are read before the person is asked
 const showEvery = 250; // ms
 const nearTop = 120; // px, within which new calls are shown at once
 
@@ -17,6 +18,11 @@ export interface Filters {
   tool: string;
   device_id: string;
   session_id: string;
+  user: string;
+  pod: string;
+  /** The times between which a call ended, in RFC 3339. */
+  from: string;
+  to: string;
 }
 
 interface Kept {
@@ -44,15 +50,20 @@ export function useCalls(filters: Filters) {
     }, showEvery);
   };
   const read = async (signal?: AbortSignal) => {
-    const { state, tool, device_id, session_id } = filters;
-    const list = await client.get<CallList>("/api/calls", {
-      ...(signal && { signal }),
-      query: { state, tool, device_id, session_id, limit: page, cursor: kept.current.next },
-    });
-    const had = new Set(kept.current.finished.map((call) => call.call_id));
-    kept.current.finished.push(...list.calls.filter((call) => !had.has(call.call_id)));
-    kept.current.next = kept.current.finished.length < most ? list.next_cursor : undefined;
-    kept.current.searched += list.calls.length;
+    const into = kept.current;
+    let list: CallList = { calls: [] };
+    for (let i = 0; i < mostEmpty; i++) {
+      list = await client.get<CallList>("/api/calls", {
+        ...(signal && { signal }),
+        query: { ...filters, limit: page, cursor: into.next },
+      });
+      into.next = list.next_cursor;
+      if (list.calls.length > 0 || !into.next) break;
+    }
+    const had = new Set(into.finished.map((call) => call.call_id));
+    into.finished.push(...list.calls.filter((call) => !had.has(call.call_id)));
+    if (into.finished.length >= most) into.next = undefined;
+    into.searched += list.calls.length;
     redraw((n) => n + 1);
   };
   useEffect(() => {
@@ -64,7 +75,7 @@ export function useCalls(filters: Filters) {
       (error: unknown) => control.signal.aborted || setStatus({ loading: false, error }),
     );
     return () => control.abort();
-  }, [filters.state, filters.tool, filters.device_id, filters.session_id, run]);
+  }, [JSON.stringify(filters), run]);
   useEffect(() => () => clearTimeout(timer.current), []);
   useEvents(
     (event) => hear(kept.current, filters, event) && show(),
@@ -141,11 +152,16 @@ function runningOf({
   };
 }
 
-function matches(call: CallRecord, { state, tool, device_id, session_id }: Filters): boolean {
+function matches(call: CallRecord, { state, tool, device_id, session_id, user, pod, from, to }: Filters): boolean {
+  const now = Date.now();
   return (
     (!state || call.state === state) &&
     (!tool || call.tool === tool) &&
     (!device_id || call.device_id === device_id) &&
-    (!session_id || call.session_id === session_id)
+    (!session_id || call.session_id === session_id) &&
+    (!user || call.user_id === user) &&
+    (!pod || call.pod === pod || call.owner === pod) &&
+    (!from || now >= Date.parse(from)) &&
+    (!to || now < Date.parse(to))
   );
 }
