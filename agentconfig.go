@@ -180,7 +180,7 @@ const (
 type ToolsConfig struct {
 	ToolsOff       []string      `env:"TOOLS_OFF" doc:"Optional tools of the embedding program to disable."`
 	AgentID        string        `env:"AGENT_ID" envDefault:"main" doc:"Name of the agent, sent to its tools; part of its folder in FARHAND_WORKSPACE_DIR."`
-	WorkspaceDir   string        `env:"WORKSPACE_DIR" doc:"Absolute path of the workspaces of read, write, edit, exec and bash, one per agent session. On a fleet, use a volume that all pods share. Empty: /var/lib/farhand for root, else farhand in the user's state folder."`
+	WorkspaceDir   string        `env:"WORKSPACE_DIR" doc:"Absolute path of the workspaces of read, write, edit, exec and bash, one per agent session. On a fleet, use a volume that all pods share. Empty: the default state folder (docs/operate.md)."`
 	WorkspaceBytes ByteSize      `env:"WORKSPACE_BYTES" envDefault:"256MiB" doc:"Disk space of a workspace. A command that exceeds it is killed."`
 	WorkspaceFiles int           `env:"WORKSPACE_FILES" envDefault:"20000" doc:"Files and folders of one workspace."`
 	WorkspaceTTL   time.Duration `env:"WORKSPACE_TTL" envDefault:"24h" doc:"How long a workspace is stored after its last use, at least 15m."`
@@ -218,19 +218,14 @@ func (c *ToolsConfig) fallBack(environment map[string]string) {
 }
 
 func (c *ToolsConfig) workspaceDir() (string, error) {
-	switch state := os.Getenv("XDG_STATE_HOME"); {
-	case c.WorkspaceDir != "":
+	if c.WorkspaceDir != "" {
 		return c.WorkspaceDir, nil
-	case os.Getuid() == 0:
-		return "/var/lib/farhand", nil
-	case filepath.IsAbs(state):
-		return filepath.Join(state, "farhand"), nil
 	}
-	home, err := os.UserHomeDir()
+	dir, err := StateDir(os.Environ())
 	if err != nil {
-		return "", fmt.Errorf("FARHAND_WORKSPACE_DIR: must be set, because this user has no home folder: %w", err)
+		return "", fmt.Errorf("FARHAND_WORKSPACE_DIR: must be set: %w", err)
 	}
-	return filepath.Join(home, ".local", "state", "farhand"), nil
+	return dir, nil
 }
 
 func (c ToolsConfig) check(check *checker) {

@@ -40,6 +40,7 @@ import (
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
+	"github.com/farhand/farhand/registry/memory/statefile"
 	"github.com/farhand/farhand/registry/routing"
 	"github.com/farhand/farhand/ws"
 )
@@ -67,6 +68,7 @@ type Gateway struct {
 	bus              registry.Bus
 	redis            *redisstore.Conn // nil without Redis
 	memory           *memory.Store    // nil with Redis, or with a store of the program's
+	stateFile        *statefile.File  // of memory; nil: it keeps none
 	pairing          *pairing.Service
 	revocationTarget atomic.Pointer[ws.Server] // receives changes of credentials; nil until it is there
 	tokens           tokens                    // nil unless JSON Web Tokens are accepted

@@ -177,7 +177,7 @@ func createFileKey(
 		return "", registry.Credential{}, errors.New("FARHAND_REDIS_URL or FARHAND_DATA_DIR: is required to write a " +
 			"key to the store; with memory alone a gateway loses its keys when it stops")
 	}
-	store, err := cfg.openMemory(cfg.storeLimits(), nil)
+	store, _, err := cfg.openMemory(cfg.storeLimits(), nil)
 	if err != nil {
 		return "", registry.Credential{}, err
 	}

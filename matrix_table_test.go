@@ -67,6 +67,7 @@ var matrix = []line{
 	{"POST /api/policy/explain", admins, "", 200, 0, `{"tool":"look"}`},
 	{"GET /api/pods", admins, "", 200, 0, ""},
 	{"GET /api/doctor", admins, "", 403, 0, ""},
+	{"GET /api/backup", admins, "", 403, 0, ""},
 	{"POST /pair", everybody, "", 201, 0, `{"device_id":"asks"}`},
 	{"POST /pair/status", everybody, "", 404, 0, `{"secret":"unknown"}`},
 	{"POST /pair/challenge", "device", "", 400, 0, ""}, // a device without a key

@@ -3,6 +3,7 @@ package farhand
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"runtime/metrics"
 	"time"
 
@@ -32,6 +33,17 @@ func (o operator) Diagnose(ctx context.Context) []wire.Finding {
 		all[i] = wire.Finding(f)
 	}
 	return all
+}
+
+func (o operator) Backup() (io.ReadCloser, int64, error) {
+	if o.g.stateFile == nil {
+		return nil, 0, registry.Errorf(registry.CodeNotFound, "This gateway keeps no state file.")
+	}
+	b, err := o.g.stateFile.Backup()
+	if err != nil {
+		return nil, 0, registry.StoreUnavailable("back up the state file", err)
+	}
+	return b, b.Size, nil
 }
 
 // readyTimeout bounds how long a summary waits for the store.

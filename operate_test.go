@@ -122,7 +122,7 @@ tools:
 	if d.Allowed || d.Rule != "no-cameras" || d.Reason != "No cameras." {
 		t.Errorf("%+v", d)
 	}
-	for _, path := range []string{"/api/policy", "/api/doctor"} {
+	for _, path := range []string{"/api/policy", "/api/doctor", "/api/backup"} {
 		if status, text := send(t, url+path, "", key.Key); status != http.StatusForbidden {
 			t.Errorf("%s for another tenant's admin: %d %s", path, status, text)
 		}
@@ -154,6 +154,9 @@ func TestDoctorOverHTTP(t *testing.T) {
 	}
 	if line := audited(t, url, "doctor"); line.Outcome != "allowed" {
 		t.Errorf("%+v", line)
+	}
+	if status, text := send(t, url+"/api/backup", "", adminToken); status != http.StatusNotFound {
+		t.Errorf("a backup of memory: %d %s", status, text)
 	}
 }
 

@@ -27,8 +27,9 @@ var ErrDataInUse = statefile.ErrInUse
 func (c Config) keepsFile() bool { return c.RedisURL == "" && c.DataDir != "" && c.DataDir != NoData }
 
 // StateDir returns the folder where programs keep the gateway's data by default: farhand in XDG_STATE_HOME, else
-// /var/lib/farhand for root, else farhand in the user's state folder. FARHAND_DATA_DIR has it in `farhand serve`.
-// environ has NAME=VALUE, as os.Environ returns it. StateDir fails if the user has no home.
+// /var/lib/farhand for root, else farhand in the user's state folder. It is the default of FARHAND_WORKSPACE_DIR, and
+// that of FARHAND_DATA_DIR in `farhand serve`. environ has NAME=VALUE, as os.Environ returns it. StateDir fails if the
+// user has no home.
 func StateDir(environ []string) (string, error) {
 	vars := env.ToMap(environ)
 	dir, err := vars["HOME"], error(nil)
@@ -48,26 +49,27 @@ func StateDir(environ []string) (string, error) {
 		dir = filepath.Join(dir, ".local", "state")
 	}
 	if err != nil {
-		return "", fmt.Errorf("FARHAND_DATA_DIR: must be set, or %s, because this user has no home folder: %w", NoData, err)
+		return "", fmt.Errorf("this user has no home folder: %w", err)
 	}
 	return filepath.Join(dir, "farhand"), nil
 }
 
-// openMemory opens the store of a single process. The caller closes it.
-func (c Config) openMemory(limits registry.Limits, log *slog.Logger) (*memory.Store, error) {
+// openMemory opens the store of a single process, and its file unless it keeps none. The caller closes the store, which
+// closes the file.
+func (c Config) openMemory(limits registry.Limits, log *slog.Logger) (*memory.Store, *statefile.File, error) {
 	options := memory.Options{Limits: limits, Log: log}
 	if !c.keepsFile() {
-		return memory.New(options), nil
+		return memory.New(options), nil, nil
 	}
 	file, err := statefile.Open(c.DataDir)
 	if err != nil {
-		return nil, explainFile(err)
+		return nil, nil, explainFile(err)
 	}
 	store, err := memory.Open(options, file)
 	if err != nil {
-		return nil, explainFile(err)
+		return nil, nil, explainFile(err)
 	}
-	return store, nil
+	return store, file, nil
 }
 
 // explainFile adds what to do to an error of the state file.

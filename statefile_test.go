@@ -62,7 +62,6 @@ func TestDataDirOfPrograms(t *testing.T) {
 }
 
 func TestStateDir(t *testing.T) {
-	t.Parallel()
 	home := "/home/ada/.local/state/farhand"
 	if os.Getuid() == 0 {
 		home = "/var/lib/farhand"
@@ -73,6 +72,14 @@ func TestStateDir(t *testing.T) {
 		if dir, err := farhand.StateDir([]string{setting, "HOME=/home/ada"}); err != nil || dir != want {
 			t.Errorf("%s: %s, %v, want %s", setting, dir, err, want)
 		}
+	}
+	state := t.TempDir() // workspaces follow the same rule
+	t.Setenv("XDG_STATE_HOME", state)
+	cfg := farhand.Config{Token: adminToken}
+	cfg.Builtins, cfg.Sandbox = []string{"read"}, farhand.SandboxNone
+	start(t, cfg)
+	if made, err := os.ReadDir(filepath.Join(state, "farhand")); err != nil || len(made) == 0 {
+		t.Errorf("the state folder has %v, %v", made, err)
 	}
 }
 

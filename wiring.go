@@ -49,7 +49,7 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 	}
 	if g.cfg.RedisURL == "" {
 		var err error
-		if g.memory, err = g.cfg.openMemory(g.cfg.storeLimits(), g.log); err != nil {
+		if g.memory, g.stateFile, err = g.cfg.openMemory(g.cfg.storeLimits(), g.log); err != nil {
 			return nil, err
 		}
 		g.bus = g.memory.NewBus()

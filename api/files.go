@@ -89,11 +89,16 @@ func (h *handler) readFile(c *gin.Context, _ *params) error {
 	defer func() { _ = file.Close() }()
 	setFileHeaders(c.Writer.Header(), b) // set last, because a rejection has headers of its own
 	c.Status(http.StatusOK)
+	sendPaced(c, file)
+	return nil
+}
+
+// sendPaced sends a file whose headers are set.
+func sendPaced(c *gin.Context, file io.Reader) {
 	control := http.NewResponseController(c.Writer)
 	to := &pacedWriter{c.Writer, pace{setDeadline: control.SetWriteDeadline}}
 	_, _ = io.Copy(to, file)                         // on failure the client is gone, or sees that bytes are missing
 	finishWritingBy(c, time.Now().Add(transferTime)) // for the bytes still in the server's buffers
-	return nil
 }
 
 func setFileHeaders(header http.Header, b registry.Blob) {

@@ -50,6 +50,7 @@ type handler struct {
 	changes      *auth.Buckets[string] // of paired devices, by tenant
 	keyChanges   *auth.Buckets[string] // of keys, and revocations, by tenant
 	diagnosing   sync.Mutex            // held while this pod is checked
+	backingUp    sync.Mutex            // held while the state file is sent
 
 	podHeader, nosniff, json []string // values of headers; shared by all answers
 }
@@ -256,6 +257,7 @@ func (h *handler) peopleRoutes() []route {
 		{http.MethodPost, "/api/policy/explain", admins, nil, h.explainPolicy},
 		{http.MethodGet, "/api/pods", admins, nil, h.listPods},
 		{http.MethodGet, "/api/doctor", admins, nil, h.audited(registry.AuditDoctor, h.diagnose)},
+		{http.MethodGet, "/api/backup", admins, nil, h.audited(registry.AuditBackup, h.backUp)},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"slices"
 	"time"
@@ -27,6 +28,10 @@ type Operator interface {
 
 	// Diagnose checks what the pod uses. It may take a minute.
 	Diagnose(ctx context.Context) []wire.Finding
+
+	// Backup returns a consistent copy of the state file, which the caller closes, and its size in bytes. It fails with
+	// registry.CodeNotFound if there is no file. It waits for the disk only.
+	Backup() (file io.ReadCloser, size int64, err error)
 }
 
 // Limits of a diagnosis.
@@ -91,6 +96,49 @@ func (h *handler) diagnose(c *gin.Context, _ *params) error {
 		found[i].Text = registry.TruncateText(textsafe.Clean(found[i].Text), maxFinding)
 	}
 	return h.writeUncached(c, http.StatusOK, wire.Diagnosis{Pod: h.Pod, Findings: found})
+}
+
+// backUp sends a copy of the state file, which has the data of all tenants: one at a time, because each needs as much
+// room on the disk.
+func (h *handler) backUp(c *gin.Context, _ *params) error {
+	if h.Operator == nil {
+		return errNoOperator
+	}
+	if err := operatorOnly(caller(c)); err != nil {
+		return err
+	}
+	if !h.backingUp.TryLock() {
+		return &registry.Error{
+			Code: registry.CodeBusy, Message: "This pod is being backed up already.", RetryAfter: 5 * time.Second,
+		}
+	}
+	defer h.backingUp.Unlock()
+	file, size, err := h.Operator.Backup()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	ctx, cancel := limitTransfer(c, size)
+	defer cancel()
+	ctx, stop := h.untilDraining(ctx)
+	defer stop()
+	setFileHeaders(c.Writer.Header(), registry.Blob{Name: "farhand.db", Size: size})
+	c.Status(http.StatusOK)
+	sendPaced(c, readerUntil{ctx, file})
+	return nil
+}
+
+// readerUntil ends with its context.
+type readerUntil struct {
+	ctx  context.Context
+	from io.Reader
+}
+
+func (r readerUntil) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.from.Read(b)
 }
 
 func (h *handler) getPolicy(c *gin.Context, _ *params) error {

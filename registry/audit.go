@@ -74,6 +74,7 @@ const (
 	AuditTurnAbort     = "turn.abort"
 	AuditCallCancel    = "call.cancel"
 	AuditDoctor        = "doctor" // an admin had the pod check its services and folders
+	AuditBackup        = "backup" // an admin read the state file
 )
 
 // AuditActions returns all actions.
@@ -82,7 +83,7 @@ func AuditActions() []string {
 		AuditCall, AuditRegister, AuditLogin, AuditKeyCreate, AuditKeyRevoke, AuditRevoke, AuditPairAsk,
 		AuditPairLook, AuditPairDecide, AuditDeviceUpdate, AuditDeviceRevoke, AuditDeviceTools, AuditApprovalAsk,
 		AuditApproval, AuditGrantRevoke, AuditPolicyReload, AuditSessionKick, AuditSessionRename, AuditTurnAbort,
-		AuditCallCancel, AuditDoctor,
+		AuditCallCancel, AuditDoctor, AuditBackup,
 	}
 }
 

@@ -30,6 +30,12 @@ func TestThousandCallsInParallel(t *testing.T) {
 		connecting.Go(func() { connectDevice(t, balancer, fmt.Sprintf("device-%d", i), echoTool()) })
 	}
 	connecting.Wait()
+	// A body that the balancer keeps in a file before it sends it on.
+	long := callTool(t, balancer, "/api/sessions/device-0/tools/echo/call",
+		`{"args":{"text":"`+strings.Repeat("x", 100_000)+`"}}`)
+	if !long.Success {
+		t.Errorf("a long body through the balancer: %+v", long)
+	}
 
 	entries := []string{balancer, pods[0].url, pods[1].url, pods[2].url}
 	var mu sync.Mutex

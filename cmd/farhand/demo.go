@@ -190,7 +190,7 @@ func demoDir(environ []string) (string, error) {
 	dir := env.ToMap(environ)[envPrefix+"DATA_DIR"]
 	if dir == "" || dir == farhand.NoData {
 		var err error
-		if dir, err = farhand.StateDir(environ); err != nil {
+		if dir, err = defaultDataDir(environ); err != nil {
 			return "", err
 		}
 	}

@@ -270,9 +270,13 @@ func (s *phoneStage) a2ui() {
 	if !strings.Contains(r.Output, `"name":"seat"`) || !strings.Contains(r.Output, `"kind":"window"`) || len(r.Parts) != 1 {
 		s.Errorf("the tap: %+.300v", r.Output)
 	}
-	for _, wrong := range []string{`[]`, `no json`, `{"beginRendering":{"surfaceId":"x","root":"y"}}`} {
-		if r := s.agent("canvas_a2ui_push", `{"jsonl":`+quoted(wrong)+`}`); r.Success {
-			s.Errorf("taken: %s", wrong)
+	for wrong, why := range map[string]string{
+		`[]`: "line 1 is not a JSON object", `no json`: "line 1 is not a JSON object",
+		`{"beginRendering":{"surfaceId":"x","root":"y"}}`:      "this is A2UI 0.8, and the canvas draws 0.9",
+		`{"version":"v0.8","deleteSurface":{"surfaceId":"x"}}`: `draws A2UI 0.9, not "v0.8"`,
+	} {
+		if r := s.agent("canvas_a2ui_push", `{"jsonl":`+quoted(wrong)+`}`); r.Success || !strings.Contains(r.Error, why) {
+			s.Errorf("%s: %+v", wrong, r)
 		}
 	}
 	s.works("canvas_a2ui_reset", `{}`)

@@ -23,6 +23,7 @@ const restartSecret = "0123456789abcdef0123456789abcdef"
 // lasting is one gateway without Redis, which is started again and again with the same file.
 type lasting struct {
 	*testing.T
+	folder   string // of the state file
 	settings []string
 	pod      *pod
 	key      string // of ann
@@ -61,8 +62,9 @@ func (m *lasting) status(credential string) int {
 func TestOneMachineRemembers(t *testing.T) {
 	t.Parallel()
 	model := scripted.OpenAI(t, scripted.Reply(scripted.Text("Good day."), scripted.Usage(10, 2)))
-	m := &lasting{T: t, settings: append(agentSettings(providerOpenAI, model), askingAlways(t),
-		"FARHAND_DATA_DIR="+t.TempDir(), "FARHAND_PAIRING=open", "FARHAND_JWT_ISSUER=issuer",
+	folder := t.TempDir()
+	m := &lasting{T: t, folder: folder, settings: append(agentSettings(providerOpenAI, model), askingAlways(t),
+		"FARHAND_DATA_DIR="+folder, "FARHAND_PAIRING=open", "FARHAND_JWT_ISSUER=issuer",
 		"FARHAND_JWT_AUDIENCE=farhand", "FARHAND_JWT_SECRET="+restartSecret)}
 	m.pod = startPod(t, m.settings...)
 	m.prepare()
@@ -82,6 +84,55 @@ func TestOneMachineRemembers(t *testing.T) {
 			}
 		}
 		m.check(fmt.Sprint("after ", signal))
+	}
+	m.restore(addr)
+}
+
+// restore backs the gateway up while it writes, and starts it again with the copy. It has what it had then, also after
+// another kill.
+func (m *lasting) restore(addr string) {
+	m.Helper()
+	made, stopped, ended := make(chan string, 1), make(chan struct{}), make(chan struct{})
+	go func() { // makes keys, one after the other, as many as a tenant may
+		defer close(ended)
+		for {
+			status, raw := request(m.T, http.MethodPost, m.pod.url+"/api/keys", `{"roles":["caller"]}`)
+			var key struct{ Key string }
+			if status != http.StatusTooManyRequests && json.Unmarshal(raw, &key) != nil {
+				m.Errorf("a key beside a backup: %d %s", status, raw)
+			}
+			select {
+			case <-stopped:
+				return
+			case made <- key.Key: // the first
+			default:
+			}
+		}
+	}()
+	before := <-made
+	status, backup := request(m.T, http.MethodGet, m.pod.url+"/api/backup", "")
+	close(stopped)
+	<-ended
+	if status != http.StatusOK {
+		m.Fatalf("the backup: %d %s", status, backup)
+	}
+	after := strings.TrimSpace(m.run("keys", "create"))
+	eventually(m.T, waitLimit, "the backup is in the audit log", func() bool {
+		return m.run("audit", "--action", "backup", "--export") != ""
+	})
+	for _, when := range []string{"restored", "restored and killed"} {
+		m.pod.signal(syscall.SIGKILL)
+		m.pod.exit(m.T)
+		if when == "restored" {
+			if err := os.WriteFile(filepath.Join(m.folder, statefile.Name), backup, 0o600); err != nil {
+				m.Fatal(err)
+			}
+		}
+		m.pod = startPodAt(m.T, addr, m.settings...)
+		m.check(when)
+		if then, later := m.status(before), m.status(after); then != http.StatusOK || later != http.StatusUnauthorized {
+			m.Errorf("%s: a key of before the backup: %d; one of after it: %d", when, then, later)
+		}
 	}
 }
 

@@ -51,9 +51,17 @@ func (a *application) serve(ctx context.Context) error {
 func (a *application) loadConfig() (farhand.Config, error) {
 	cfg, err := farhand.LoadConfig(a.environ)
 	if err == nil && cfg.DataDir == "" && cfg.RedisURL == "" {
-		cfg.DataDir, err = farhand.StateDir(a.environ)
+		cfg.DataDir, err = defaultDataDir(a.environ)
 	}
 	return cfg, err
+}
+
+func defaultDataDir(environ []string) (string, error) {
+	dir, err := farhand.StateDir(environ)
+	if err != nil {
+		return "", fmt.Errorf("FARHAND_DATA_DIR: must be set, or %s: %w", farhand.NoData, err)
+	}
+	return dir, nil
 }
 
 // storeOf names the store, for the log.

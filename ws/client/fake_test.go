@@ -105,6 +105,17 @@ func (p *peer) raw() map[string]any {
 	return frame
 }
 
+// ends reads until the connection is closed, and so answers the client's close frame.
+func (p *peer) ends() {
+	p.t.Helper()
+	must(p.t, p.conn.SetReadDeadline(time.Now().Add(testTimeout)))
+	for {
+		if _, _, err := p.conn.ReadMessage(); err != nil {
+			return
+		}
+	}
+}
+
 func (p *peer) expect(typ string) map[string]any {
 	p.t.Helper()
 	frame := p.next()

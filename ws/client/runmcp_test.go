@@ -41,6 +41,18 @@ func (s *stdioServer) Close() error {
 	return s.say.Close()
 }
 
+// hears reads what it is sent, to the message that has the text. Between messages there may be empty lines.
+func (s *stdioServer) hears(t *testing.T, text string) {
+	t.Helper()
+	for {
+		line, err := s.heard.ReadString('\n')
+		must(t, err)
+		if strings.Contains(line, text) {
+			return
+		}
+	}
+}
+
 func (s *stdioServer) line(t *testing.T, text string) {
 	t.Helper()
 	_, err := io.WriteString(s.say, text+"\n")
@@ -114,11 +126,7 @@ func TestRunMCPServerThatCrashes(t *testing.T) {
 		p.send(map[string]any{"jsonrpc": "2.0", "id": id, "method": "tools/call"})
 	}
 	p.send(map[string]any{"jsonrpc": "2.0", "id": "list", "method": "tools/list"})
-	for range 4 {
-		if _, err := s.heard.ReadString('\n'); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s.hears(t, `"list"`) // the last of them
 	s.line(t, `{"jsonrpc":"2.0","id":"b","result":{}}`)
 	if m := p.raw(); m["id"] != "b" {
 		t.Fatalf("the gateway was sent %v", m)
@@ -131,6 +139,7 @@ func TestRunMCPServerThatCrashes(t *testing.T) {
 			t.Errorf("of the call %v the gateway was sent %v", id, m)
 		}
 	}
+	p.ends()
 	if err := wait(t, done); !errors.Is(err, client.ErrServer) {
 		t.Errorf("the server has ended: %v", err)
 	}
@@ -144,9 +153,7 @@ func TestRunMCPServerThatCrashes(t *testing.T) {
 	go func() { again <- c.RunMCP(ctx, s) }()
 	p = wait(t, f.conns)
 	p.send(map[string]any{"jsonrpc": "2.0", "id": "c", "method": "tools/call"})
-	if _, err := s.heard.ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
+	s.hears(t, `"c"`)
 	f.refuses.Store(true)
 	p.close(websocket.CloseServiceRestart, "")
 	testkit.Eventually(t, "the client has noticed", func() bool { return f.refused.Load() > 0 })
@@ -157,10 +164,12 @@ func TestRunMCPServerThatCrashes(t *testing.T) {
 	f.refuses.Store(false)
 	s = newStdioServer()
 	go func() { again <- c.RunMCP(ctx, s) }()
-	if m := wait(t, f.conns).raw(); m["id"] != "c" {
+	p = wait(t, f.conns)
+	if m := p.raw(); m["id"] != "c" {
 		t.Errorf("the next connection was sent %v", m)
 	}
 	cancel()
+	p.ends()
 	<-again
 }
 

@@ -174,7 +174,7 @@ func (f *fleet) startBalancer(t testing.TB) {
 	withToken = replace(t, withToken, "proxy_http_version 1.1;",
 		"proxy_http_version 1.1; proxy_set_header Authorization \"Bearer "+
 			f.createKey(t, "default", "caller")+"\";")
-	conf = fmt.Sprintf("daemon off; pid %s/pid; error_log stderr;\n", dir) + conf[:server] +
+	conf = fmt.Sprintf("daemon off; user root; pid %s/pid; error_log stderr;\n", dir) + conf[:server] +
 		strings.TrimSuffix(strings.TrimSpace(conf[server:]), "}") + withToken
 	path := filepath.Join(dir, "nginx.conf")
 	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {

@@ -11,10 +11,12 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/documents"
 	"github.com/farhand/farhand/registry/memory"
@@ -38,7 +40,12 @@ func limitFiles(bytes uint64) error {
 // fillDisk writes until the file may not grow, and then until it may again. It prints nothing: an error is a failure.
 func fillDisk(dir string) error {
 	signal.Ignore(syscall.SIGXFSZ)
-	m, err := open(dir)
+	file, err := statefile.Open(dir)
+	if err != nil {
+		return err
+	}
+	journal := &countedJournal{Journal: file}
+	m, err := memory.Open(memory.Options{}, journal)
 	if err != nil {
 		return err
 	}
@@ -72,19 +79,25 @@ func fillDisk(dir string) error {
 	if err := check(n); err != nil {
 		return err
 	}
-	for range 3 { // it is tried again and again
-		time.Sleep(memoryPause)
+	for tried := journal.commits.Load(); journal.commits.Load() < tried+3; { // it is tried again and again
 		if err := put(n + 1); err == nil {
 			return errors.New("a write on a full disk was acknowledged")
 		}
 		if err := errors.Join(check(n), m.Ping(ctx)); !errors.Is(err, registry.CodeStoreUnavailable) {
 			return fmt.Errorf("a ping on a full disk: %w", err)
 		}
+		time.Sleep(poll)
 	}
 	if err := limitFiles(1 << 30); err != nil {
 		return err
 	}
-	time.Sleep(memoryPause)
+	for err = put(n + 1); err != nil; err = put(n + 1) { // until the pause after the last failure is over
+		if !errors.Is(err, registry.CodeStoreUnavailable) {
+			return fmt.Errorf("with room again: %w", err)
+		}
+		time.Sleep(poll)
+	}
+	n++
 	if err := m.Ping(ctx); err != nil {
 		return err
 	}
@@ -98,14 +111,26 @@ func fillDisk(dir string) error {
 	return errors.Join(check(n), m.Close(ctx))
 }
 
-// memoryPause is longer than a store fails at once after a failed commit.
-const memoryPause = 1100 * time.Millisecond
+const poll = 10 * time.Millisecond
+
+// countedJournal counts the commits that are tried.
+type countedJournal struct {
+	memory.Journal
+	commits atomic.Int64
+}
+
+func (j *countedJournal) Commit(changes []memory.Record) error {
+	j.commits.Add(1)
+	return j.Journal.Commit(changes)
+}
 
 // TestFullDisk: writes fail, nothing that was acknowledged is lost, and with room they go on.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	child := exec.Command(os.Args[0], dir)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Limit)
+	defer cancel()
+	child := exec.CommandContext(ctx, os.Args[0], dir)
 	child.Env = append(os.Environ(), childVariable+"=full")
 	var failure bytes.Buffer
 	child.Stderr = &failure

@@ -1,7 +1,7 @@
 // Package statefile keeps the records of a memory store in one file of a folder, by bbolt: a B+ tree whose pages are
 // never overwritten while they are in use. So the file is whole after every crash, without a log to replay.
 //
-// Start with Open. look.go describes a file without opening it for writing.
+// Start with Open. look.go describes a file without opening it for writing; backup.go copies it while it is in use.
 //
 // Imports: only registry/memory, of the packages of this module.
 package statefile
@@ -36,7 +36,7 @@ const (
 	formatKey  = "format"
 )
 
-// File implements memory.Journal. One goroutine uses it at a time.
+// File implements memory.Journal. One goroutine uses it at a time; others may call Backup meanwhile.
 type File struct {
 	path   string
 	db     *bbolt.DB

@@ -199,7 +199,7 @@ export type ArgumentSource = {
 };
 
 /** The action that was done or denied. */
-export type AuditAction = "call" | "register" | "login" | "key.create" | "key.revoke" | "revoke" | "pair.ask" | "pair.look" | "pair.decide" | "device.update" | "device.revoke" | "device.tools" | "approval.ask" | "approval.decide" | "grant.revoke" | "policy.reload" | "session.kick" | "session.rename" | "turn.abort" | "call.cancel" | "doctor";
+export type AuditAction = "call" | "register" | "login" | "key.create" | "key.revoke" | "revoke" | "pair.ask" | "pair.look" | "pair.decide" | "device.update" | "device.revoke" | "device.tools" | "approval.ask" | "approval.decide" | "grant.revoke" | "policy.reload" | "session.kick" | "session.rename" | "turn.abort" | "call.cancel" | "doctor" | "backup";
 
 /** A line of the audit log. */
 export type AuditLine = {

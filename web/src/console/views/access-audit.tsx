@@ -19,7 +19,7 @@ const mostEmpty = 5; // pages without a match that are read before the person is
 const actions: AuditAction[] = [
   "call", "register", "login", "key.create", "key.revoke", "revoke", "pair.ask", "pair.look", "pair.decide",
   "device.update", "device.revoke", "device.tools", "approval.ask", "approval.decide", "grant.revoke", "policy.reload",
-  "session.kick", "session.rename", "turn.abort", "call.cancel", "doctor",
+  "session.kick", "session.rename", "turn.abort", "call.cancel", "doctor", "backup",
 ];
 const outcomes: AuditOutcome[] = ["allowed", "denied", "failed", "seen"];
 const tones: Record<string, Tone> = { allowed: "good", denied: "bad", failed: "warn" };

@@ -22,7 +22,7 @@ processor.onSurfaceDeleted((id) => {
   surfaces.delete(id);
 });
 
-const olderForms = ["surfaceUpdate", "dataModelUpdate", "beginRendering"];
+const olderForms = ["surfaceUpdate", "dataModelUpdate", "beginRendering", "deleteSurface"];
 
 /** Shows objects, each given as JSON. What is no A2UI is shown as text. It tells what the person uses to onAction. */
 export function push(lines: readonly string[], onAction: (action: unknown) => void): void {
@@ -30,9 +30,13 @@ export function push(lines: readonly string[], onAction: (action: unknown) => vo
   if (!place.isConnected) document.body.append(place);
   for (const line of lines) {
     const object = JSON.parse(line) as Record<string, unknown>;
-    if (typeof object["version"] === "string") processor.processMessages([object as unknown as A2uiMessage]);
+    const { version } = object;
+    if (typeof version === "string" && !/^v0\.9(\.\d+)?$/.test(version)) {
+      throw new TypeError(`this canvas draws A2UI 0.9, not "${version}"`);
+    }
+    if (typeof version === "string") processor.processMessages([object as unknown as A2uiMessage]);
     else if (olderForms.some((key) => key in object)) {
-      throw new TypeError('this canvas shows A2UI 0.9: send messages with "version": "v0.9"');
+      throw new TypeError('this is A2UI 0.8, and the canvas draws 0.9: send messages with "version": "v0.9"');
     } else {
       const text = document.createElement("pre");
       text.textContent = typeof object["text"] === "string" ? object["text"] : JSON.stringify(object, null, 2);
