@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
 	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/ws/client"
 )
@@ -176,7 +174,7 @@ func (s *consoleStage) searchAndGroup() {
 	s.press("All")
 	s.fill("Group by", "label:room")
 	s.see("hall · 3", "kitchen · 4")
-	s.run(chromedp.Reload())
+	s.openAgain()
 	s.see("hall · 3", "kitchen · 4") // the address has it
 	s.fill("Group by", "pod")
 	for _, p := range s.pods {

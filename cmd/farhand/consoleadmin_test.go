@@ -78,7 +78,7 @@ func TestConsoleAdmin(t *testing.T) {
 		{"deny with a comment", s.deny}, {"notifications", s.notifications}, {"chat", s.chat},
 		{"others' turns, stop, answer again", s.turns}, {"export of a conversation", s.exportChat},
 		{"policy", s.policy}, {"pairing", s.pairing}, {"audit", s.audit}, {"usage", s.usage}, {"checks", s.checks},
-		{"looks", s.looks}, {"a pod dies", s.podDies}, {"a caller sees less", s.caller},
+		{"looks", s.looks}, {"framed by others", s.framed}, {"a pod dies", s.podDies}, {"a caller sees less", s.caller},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { s.TB = t; step.do(); s.quiet() }) {
 			s.picture("failed")
@@ -158,13 +158,7 @@ func (s *adminStage) tapAim() {
 			input.DispatchTouchEventParams{Type: input.DispatchTouchEventTypeTouchEnd, TouchPoints: []*input.TouchPoint{}})
 		return
 	}
-	for _, kind := range []input.DispatchMouseEventType{
-		input.DispatchMouseEventTypeMousePressed, input.DispatchMouseEventTypeMouseReleased,
-	} {
-		tellBrowser(s.pageBrowser, input.DispatchMouseEvent, input.DispatchMouseEventParams{
-			Type: kind, X: at[0], Y: at[1], Button: input.MouseButtonLeft, ClickCount: 1,
-		})
-	}
+	s.clickAt(at[0], at[1])
 }
 
 func (s *adminStage) keys() {

@@ -162,11 +162,11 @@ func (s *adminStage) deny() {
 		s.Error(a)
 	}
 	s.see("Denied") // by another person, while it is shown
-	s.touch(false)
 }
 
 // notifications: the browser tells of new requests when the page is hidden, without their arguments.
 func (s *adminStage) notifications() {
+	s.touch(false)
 	s.size(1280, "light")
 	s.view("/approvals")
 	tellBrowser(s.pageBrowser, browser.SetPermission, browser.SetPermissionParams{

@@ -1,9 +1,15 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"syscall"
 	"testing"
@@ -68,19 +74,6 @@ func (s *phoneStage) lockedIn() {
 	s.works("canvas_a2ui_reset", `{}`)
 	s.works("canvas_hide", `{}`)
 	s.forgiven()
-}
-
-// forgiven forgets what the browser reports about attempts that it has refused.
-func (s *phoneStage) forgiven() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var left []string
-	for _, noise := range s.noises {
-		if strings.Contains(noise, injected) {
-			left = append(left, noise)
-		}
-	}
-	s.noises = left
 }
 
 // injections: texts of agents are shown as they are, wherever the page shows them.
@@ -165,7 +158,7 @@ func (s *phoneStage) switchedOff() {
 	if r := s.agent("battery", `{}`); r.Code != "tool_not_found" {
 		s.Errorf("switched off: %+v", r)
 	}
-	s.run(chromedp.Reload())
+	s.openAgain()
 	s.see("Connected")
 	s.offers("battery", false)
 	s.tap("Sensors")
@@ -221,7 +214,7 @@ func (s *phoneStage) stop() {
 	s.see("Agents cannot reach this device until you start again")
 	s.pictures("stopped")
 	s.offers("ask_person", false)
-	s.run(chromedp.Reload())
+	s.openAgain()
 	s.see("Agents cannot reach this device until you start again")
 	s.offers("ask_person", false)
 	s.tap("Start")
@@ -233,7 +226,7 @@ func (s *phoneStage) stop() {
 func (s *phoneStage) reload() {
 	get := s.later("ask_person", `{"question":"Before the reload?"}`)
 	s.see("Before the reload?")
-	s.run(chromedp.Reload())
+	s.openAgain()
 	if r := get(); r.Success || !strings.Contains(r.Error, "restarted during this call") {
 		s.Errorf("reloaded: %+v", r)
 	}
@@ -310,7 +303,7 @@ func (s *phoneStage) anotherTab() {
 	if err := chromedp.Do(ctx); err != nil {
 		s.Fatal(err)
 	}
-	second := &phoneStage{pageBrowser: &pageBrowser{TB: s.TB, parentTB: s.parentTB, ctx: ctx}}
+	second := &phoneStage{pageBrowser: &pageBrowser{TB: s.TB, parentTB: s.parentTB, ctx: ctx, tab: chromiumTab{}}}
 	second.open(s.url + "/device")
 	second.see("Another tab of this browser is connected")
 	second.press("Use this tab")
@@ -325,7 +318,7 @@ func (s *phoneStage) anotherTab() {
 func (s *phoneStage) offline() {
 	s.until("the service worker has the page", `caches.match("/device")`)
 	s.network.Stop()
-	s.run(chromedp.Reload())
+	s.openAgain()
 	s.see("The gateway cannot be reached")
 	if kept := eval[string](s.pageBrowser, `caches.open("farhand-device-1").then(c => c.keys()).then(all => all.map(r => new URL(r.url).pathname)
 		.filter(path => !/^\/(device|assets\/.*|icon.*|device.webmanifest)$/.test(path)).join())`); kept != "" {
@@ -381,10 +374,42 @@ func (s *phoneStage) insecure() {
 	s.offers("camera_snap", false)
 	s.forgiven() // headers that insecure pages cannot have
 
-	alone := startPodAt(s.parentTB, testkit.FreeAddr(s), "FARHAND_TOKEN=")
-	s.open(alone.url + "/device")
+	s.balancer = startPodAt(s.parentTB, testkit.FreeAddr(s), "FARHAND_TOKEN=").url
+	s.open(s.balancer + "/device")
 	s.tap("Connect")
 	s.see("No agent does anything")
-	s.balancer = alone.url
 	s.offers("camera_snap", true)
+	s.gone("does not trust the gateway's certificate")
+	s.tap("Stop")
+}
+
+// clickedThrough: behind a certificate that the person only clicked through, the page says what Chromium refuses it, and
+// works without that.
+func (s *phoneStage) clickedThrough() {
+	gateway, err := url.Parse(s.balancer)
+	if err != nil {
+		s.Fatal(err)
+	}
+	front := httptest.NewUnstartedServer(httputil.NewSingleHostReverseProxy(gateway))
+	front.Config.ErrorLog = log.New(io.Discard, "", 0) // TLS handshakes that Chromium breaks off
+	front.StartTLS()
+	s.parentTB.Cleanup(front.Close)
+	s.url = front.URL
+	ctx, cancel := context.WithTimeout(s.ctx, waitLimit)
+	defer cancel()
+	if err := s.tab.navigate(ctx, s.url+"/device"); err == nil {
+		s.Fatal("Chromium trusts the certificate of the test")
+	}
+	s.until("the warning is clicked through", `document.querySelector("#proceed-link")?.click(), location.pathname === "/device"`)
+	s.see("This browser does not trust the gateway's certificate", "cannot be installed")
+	s.pictures("untrusted")
+	s.accessible("a page with an untrusted certificate")
+	s.tap("Connect")
+	s.see("No agent does anything")
+	s.offers("camera_snap", true)
+	get := s.later("ask_person", `{"question":"Behind this certificate?","choices":["Works"]}`)
+	s.tap("Works")
+	if r := get(); !r.Success {
+		s.Errorf("behind an untrusted certificate: %+v", r)
+	}
 }

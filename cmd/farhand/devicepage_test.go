@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/browser"
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
@@ -62,6 +62,11 @@ func TestDevicePage(t *testing.T) {
 	s.url = "http://" + s.network.Listen
 	tellBrowser(s.pageBrowser, page.AddScriptToEvaluateOnNewDocument,
 		page.AddScriptToEvaluateOnNewDocumentParams{Source: standIns})
+	for name, setting := range map[string]browser.PermissionSetting{
+		"notifications": "prompt", "clipboard-read": "granted", "clipboard-write": "granted",
+	} {
+		s.permit(name, setting)
+	}
 	for _, step := range []struct {
 		name string
 		do   func()
@@ -72,6 +77,7 @@ func TestDevicePage(t *testing.T) {
 		{"switched off", s.switchedOff}, {"permission denied", s.denied}, {"looks", s.phoneLooks},
 		{"stop", s.stop}, {"reload", s.reload}, {"network", s.networkFails}, {"a pod dies", s.servingPodDies},
 		{"another tab", s.anotherTab}, {"without network", s.offline}, {"revoked", s.revoked}, {"insecure", s.insecure},
+		{"an untrusted certificate", s.clickedThrough},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { s.TB = t; step.do(); s.quiet() }) {
 			s.picture("failed")
@@ -97,7 +103,7 @@ func (s *phoneStage) tap(name string) {
 		return same;
 	})()`)
 	at = eval[struct{ X, Y float64 }](s.pageBrowser, "window.tapAt")
-	s.run(chromedp.MouseClickXY(at.X, at.Y))
+	s.clickAt(at.X, at.Y)
 }
 
 // toolReply is the answer of a tool.
@@ -181,24 +187,15 @@ func (s *phoneStage) used(what string) {
 
 func (s *phoneStage) permit(name string, setting browser.PermissionSetting) {
 	s.Helper()
-	tellBrowser(s.pageBrowser, browser.SetPermission, browser.SetPermissionParams{
-		Permission: &browser.PermissionDescriptor{Name: name}, Setting: setting, Origin: s.url,
-	})
+	s.do(func(ctx context.Context) error { return s.tab.permit(ctx, s.url, name, setting) })
 }
 
 var shownCode = regexp.MustCompile(`[0-9A-Z]{4}-[0-9A-Z]{4}`)
 
 // pairing: the page shows a code, which an approver types; then it keeps its own credential, which no script can read.
 func (s *phoneStage) pairing() {
-	for name, setting := range map[string]browser.PermissionSetting{
-		"notifications": "prompt", "geolocation": "granted", "clipboard-read": "granted", "clipboard-write": "granted",
-	} {
-		s.permit(name, setting)
-	}
-	latitude, longitude, accuracy := 48.2083, 16.3731, 25.0
-	tellBrowser(s.pageBrowser, emulation.SetGeolocationOverride, emulation.SetGeolocationOverrideParams{
-		Latitude: &latitude, Longitude: &longitude, Accuracy: &accuracy,
-	})
+	s.permit("geolocation", "granted")
+	s.do(func(ctx context.Context) error { return s.tab.locate(ctx, 48.2083, 16.3731) })
 	s.size(360, "light")
 	s.open(s.url + "/device")
 	s.see("Use this device with agents", "What agents may use")

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/emulation"
 	cdplog "github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
@@ -20,12 +20,13 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// pageBrowser is a tab of a real Chromium that a person uses, as far as a test can be one.
+// pageBrowser is a tab of a real browser that a person uses, as far as a test can be one. Chromium has more methods.
 type pageBrowser struct {
 	testing.TB            // of the step that runs
 	parentTB   testing.TB // of the browser
 	ctx        context.Context
-	wire       *chromedp.Target
+	tab        pageTab
+	wire       *chromedp.Target // of Chromium
 
 	mu     sync.Mutex
 	noises []string // what a page must not do: dialogs, errors, violations of its policy, the marker of injected code
@@ -42,7 +43,7 @@ func startPageBrowser(t testing.TB, options ...chromedp.ExecAllocatorOption) *pa
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), append(append(
 		chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()),
 		chromedp.Flag("lang", "en-US")), options...)...)
-	b := &pageBrowser{TB: t, parentTB: t}
+	b := &pageBrowser{TB: t, parentTB: t, tab: chromiumTab{}}
 	silent := func(string, ...any) {}
 	ctx, end := chromedp.NewContext(allocator, chromedp.WithListener(b.hear), chromedp.WithLogf(silent),
 		chromedp.WithErrorf(silent))
@@ -88,10 +89,15 @@ func (b *pageBrowser) hear(event any) {
 		}
 	}
 	if noise != "" {
-		b.mu.Lock()
-		b.noises = append(b.noises, noise)
-		b.mu.Unlock()
+		b.note(noise)
 	}
+}
+
+// note adds to what quiet fails for.
+func (b *pageBrowser) note(noise string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.noises = append(b.noises, noise)
 }
 
 // quiet fails the test if a page did what it must not since the last call.
@@ -111,23 +117,64 @@ func (b *pageBrowser) heard() []string {
 	return noises
 }
 
+// forgiven forgets what the browser reports about attempts that it has refused.
+func (b *pageBrowser) forgiven() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var left []string
+	for _, noise := range b.noises {
+		if strings.Contains(noise, injected) {
+			left = append(left, noise)
+		}
+	}
+	b.noises = left
+}
+
+// run sends actions to Chromium.
 func (b *pageBrowser) run(steps ...chromedp.Action[chromedp.Void]) {
+	b.Helper()
+	b.do(func(ctx context.Context) error { return chromedp.Do(ctx, steps...) })
+}
+
+// do lets the tab do something.
+func (b *pageBrowser) do(something func(ctx context.Context) error) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, waitLimit)
 	defer cancel()
-	if err := chromedp.Do(ctx, steps...); err != nil {
+	if err := something(ctx); err != nil {
 		b.Fatalf("%v\n%s", err, b.text())
 	}
 }
 
-func (b *pageBrowser) open(url string) { b.Helper(); b.run(chromedp.Navigate(url)) }
+func (b *pageBrowser) open(url string) {
+	b.Helper()
+	b.do(func(ctx context.Context) error { return b.tab.navigate(ctx, url) })
+}
+
+func (b *pageBrowser) openAgain() { b.Helper(); b.do(b.tab.reload) }
+
+func (b *pageBrowser) clickAt(x, y float64) {
+	b.Helper()
+	b.do(func(ctx context.Context) error { return b.tab.click(ctx, x, y) })
+}
 
 // text returns what the page shows.
 func (b *pageBrowser) text() string {
 	ctx, cancel := context.WithTimeout(b.ctx, 10*time.Second)
 	defer cancel()
-	shown, _ := chromedp.Run(ctx, chromedp.Evaluate[string]("document.body.innerText"))
+	shown, _ := evaluate[string](ctx, b, "document.body.innerText")
 	return shown
+}
+
+func evaluate[T any](ctx context.Context, b *pageBrowser, expression string) (value T, err error) {
+	raw, err := b.tab.evaluate(ctx, expression)
+	if err != nil {
+		return value, err
+	}
+	if string(raw) == "null" {
+		return value, errors.New("there is no value")
+	}
+	return value, json.Unmarshal(raw, &value)
 }
 
 // eval returns the value of an expression, which may be a promise.
@@ -135,7 +182,7 @@ func eval[T any](b *pageBrowser, expression string) T {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, waitLimit)
 	defer cancel()
-	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	value, err := evaluate[T](ctx, b, expression)
 	if err != nil {
 		b.Fatalf("%.300s: %v\n%s", expression, err, b.text())
 	}
@@ -148,7 +195,7 @@ func (b *pageBrowser) until(what, expression string) {
 	ctx, cancel := context.WithTimeout(b.ctx, waitLimit)
 	defer cancel()
 	for {
-		is, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("!!("+expression+")", chromedp.EvalAwaitPromise))
+		is, err := evaluate[bool](ctx, b, "(async () => !!(await ("+expression+")))()")
 		if is {
 			return
 		}
@@ -216,10 +263,7 @@ func (b *pageBrowser) size(width int, theme string) {
 	if width < 500 {
 		height = 740
 	}
-	b.run(chromedp.EmulateViewport(int64(width), int64(height)))
-	tellBrowser(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
-		{Name: "prefers-color-scheme", Value: theme}, {Name: "prefers-reduced-motion", Value: "reduce"},
-	}})
+	b.do(func(ctx context.Context) error { return b.tab.resize(ctx, int64(width), int64(height), theme) })
 }
 
 // fits fails the test if the page can be scrolled sideways.
@@ -261,7 +305,7 @@ func (b *pageBrowser) picture(name string) {
 	}
 	ctx, cancel := context.WithTimeout(b.ctx, waitLimit)
 	defer cancel()
-	png, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
+	png, err := b.tab.screenshot(ctx)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(os.Getenv(pictureFolder), name+".png"), png, 0o644)
 	}

@@ -14,6 +14,7 @@ import { Now } from "./nowview";
 import { Prompts } from "./promptview";
 import { ShownPanel } from "./shownview";
 import { Offered } from "./toolview";
+import { workerRefused } from "./worker";
 import "./app.css";
 
 export function App() {
@@ -31,12 +32,8 @@ export function App() {
           <Canvas />
         </div>
         <div class="column">
-          {!isSecureContext && (
-            <div class="notice warn">
-              <h2>{words.insecure.title}</h2>
-              <p>{words.insecure.text}</p>
-            </div>
-          )}
+          {!isSecureContext && <Warning {...words.insecure} />}
+          {workerRefused.value && <Warning {...words.untrusted} />}
           <Offered />
           {now.phase !== "new" && <Log />}
         </div>
@@ -46,6 +43,13 @@ export function App() {
     </div>
   );
 }
+
+const Warning = ({ title, text }: { title: string; text: string }) => (
+  <div class="notice warn">
+    <h2>{title}</h2>
+    <p>{text}</p>
+  </div>
+);
 
 const on = ({ phase }: Phase): boolean =>
   phase === "connected" || phase === "draining" || phase === "waiting" || phase === "connecting";

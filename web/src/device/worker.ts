@@ -1,3 +1,8 @@
+import { signal } from "@preact/signals";
+
+/** This browser lets the page have no service worker: most often it distrusts the gateway's certificate. */
+export const workerRefused = signal(false);
+
 /** The one address that the page's policy of trusted types lets become a script. */
 const address = "/sw.js";
 
@@ -20,5 +25,8 @@ export function install(): void {
         },
       }).createScriptURL(address)
     : address;
-  navigator.serviceWorker.register(url, { scope: "/device" }).catch((error: unknown) => console.warn(error));
+  navigator.serviceWorker.register(url, { scope: "/device" }).catch((error: unknown) => {
+    console.warn(error);
+    if (error instanceof DOMException && error.name === "SecurityError") workerRefused.value = true;
+  });
 }

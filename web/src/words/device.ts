@@ -136,6 +136,11 @@ export const words = {
     title: "This page is not secure",
     text: "Browsers give camera, microphone, location, notifications and more only to pages with https. The rest works.",
   },
+  untrusted: {
+    title: "This browser does not trust the gateway's certificate",
+    text: "This page therefore cannot be installed, does not open without a network, and may be unable to notify you. " +
+      "The rest works. Install the certificate on this device, or use a gateway with a certificate of a known authority.",
+  },
   background: "Keep this page open and visible. Phones put pages to sleep in the background, and agents cannot reach them then.",
   hidden: (time: string) => `The page was asleep or in the background for ${time}`,
   now: { title: "Now", none: "No agent does anything here at the moment." },
