@@ -5,7 +5,7 @@ TOOLS := $(GO) tool -modfile=.ci/tools.mod
 # What developers measure with is a module of its own: docs/decisions/0066-bench-module.md
 MODULES := . cmd/farhand-bench
 
-.PHONY: test deps programs packages checks verify fmt vet lint tidy vuln unit attack fuzz cover docs web build image demo bench
+.PHONY: test deps programs packages checks verify fmt vet lint tidy vuln unit attack fuzz cover docs web pictures build image demo bench
 
 # Packages are downloaded beside the checks, which compute.
 test: programs ## everything, on a fresh machine too
@@ -65,6 +65,10 @@ docs: ## rewrite what is generated from code
 
 web: ## rebuild the pages that the program serves (web/dist)
 	cd web && npm ci --silent --no-audit --no-fund && npm run --silent build
+
+pictures: ## rewrite the pictures of the pages (docs/pictures)
+	DOC_PICTURES=$(CURDIR)/docs/pictures $(GO) test -count=1 ./cmd/farhand \
+	  -run '^Test(FiveMinutes|Console|ConsoleAdmin|DevicePage)$$'
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 # gin without MessagePack, which nothing here speaks: docs/decisions/0020-weight.md

@@ -118,6 +118,8 @@ func approvalOf(inv *Invocation) registry.Approval {
 	}
 	if len(terms.Reasons) > 0 { // the operator's text comes first
 		a.Reason = strings.Join(terms.Reasons, " ") + " Asked because: " + a.Reason
+	} else {
+		a.Reason = "The policy requires approval: " + a.Reason
 	}
 	if inv.Session.Can(registry.CapabilityApproval) {
 		a.Approvers = []string{"the person at the device"}

@@ -34,7 +34,7 @@ func (s *consoleStage) looks() {
 	for view, path := range s.views() {
 		s.open(s.url + path)
 		s.see(ready[view])
-		for _, width := range []int{360, 1280, 2560, 3840} {
+		for _, width := range s.widths(360, 1280, 2560, 3840) {
 			for _, theme := range []string{"light", "dark"} {
 				if theme == "dark" && width != 1280 && !s.takesPictures() {
 					continue // a theme has the same layout
@@ -49,6 +49,10 @@ func (s *consoleStage) looks() {
 			}
 		}
 	}
+	s.size(1280, "light")
+	s.open(s.url + "/console/devices?group=label:room")
+	s.see("Lamp 5")
+	s.docPicture("console-devices")
 	s.size(1280, "light")
 }
 

@@ -238,8 +238,6 @@ func (s *adminStage) pairing() {
 	}
 	s.view("/access/pairing")
 	s.see("Pair a device", s.url+"/device", "works on this machine only")
-	s.press("Show the QR code")
-	s.until("the QR code", `document.querySelector("svg.qr path").getAttribute("d").length > 1000`)
 	s.fill("Code shown on the device", strings.ToLower(asked.Code))
 	s.press("Find the request")
 	s.see("tablet-7", "camera_snap, torch")
@@ -333,7 +331,10 @@ func (s *adminStage) looks() {
 	for _, name := range names {
 		s.view(views[name])
 		s.until(name, `document.querySelector(".panel, .conversation") && !document.querySelector(".loading")`)
-		for _, width := range []int{360, 1280, 3840} {
+		if name == "pods" { // soon after calls
+			s.docPicture("console-pods")
+		}
+		for _, width := range s.widths(360, 1024, 1280, 3840) {
 			for _, theme := range []string{"light", "dark"} {
 				s.size(width, theme)
 				s.fits(name, width)

@@ -56,14 +56,14 @@ func (n *demoNetwork) settings(vars map[string]string) []string {
 // showReach prints how people reach the gateway from this machine and, with --lan, from others.
 func (a *application) showReach(n *demoNetwork, r remote, cfg farhand.Config) {
 	if n == nil {
-		a.showPages(cfg.Pages(), r.server, false)
+		a.showPages(cfg, r.server, false)
 		return
 	}
 	host, port, _ := net.SplitHostPort(strings.TrimPrefix(r.server, "https://"))
 	urls := n.urls(cfg.Addr, host, port)
 	if len(urls) == 0 {
 		fmt.Fprint(a.out, "This machine is in no network now. Connect it, and restart the demo.\n\n")
-		a.showPages(cfg.Pages(), r.server, false)
+		a.showPages(cfg, r.server, false)
 		return
 	}
 	fmt.Fprintf(a.out, "Other devices of this network reach it at\n\n")
@@ -81,13 +81,13 @@ func (a *application) showReach(n *demoNetwork, r remote, cfg farhand.Config) {
 		"addresses change." + again
 	fmt.Fprintf(a.out, "\n%s\n\n  %s\n  %s\n\n", wrap(asks, 96, ""), fingerprint[:half], fingerprint[half:])
 	fmt.Fprintf(a.out, "%s\n\n", wrap("People and programs there need the token, whose holder may do everything. A "+
-		"phone becomes a device without it: pair it, and accept the code that it shows with `"+
-		cmp.Or(a.program, "farhand")+" pair approve CODE`.", 96, ""))
+		"phone becomes a device without it: it shows a code, which you enter in the console under Access, or approve "+
+		"with `"+cmp.Or(a.program, "farhand")+" pair approve CODE`.", 96, ""))
 	if len(n.reach.Public) > 0 {
 		fmt.Fprintf(a.out, "Note: this machine also has the public address %s. Unless a firewall stops it, the internet "+
 			"reaches\nthe gateway there, and only the token protects it.\n\n", n.reach.Public[0])
 	}
-	a.showPages(cfg.Pages(), urls[0], true)
+	a.showPages(cfg, urls[0], true)
 }
 
 // local returns the URL of a listener on this machine.

@@ -34,7 +34,7 @@ func startLAN(t *testing.T, home string, args ...string) (p *process, export str
 	p = start(t, []string{"XDG_STATE_HOME=" + home}, farhandBinary,
 		append([]string{"demo", "--lan", "--addr", ":" + port}, args...)...)
 	eventually(t, waitLimit, "the demo says how to reach it", func() bool {
-		return strings.Contains(p.out.String(), "pair approve CODE")
+		return strings.Contains(p.out.String(), "The console: ")
 	})
 	out := p.out.String()
 	line, marks := exportLine.FindStringSubmatch(out), fingerprint.FindStringSubmatch(out)
@@ -196,18 +196,17 @@ func TestReachableURLs(t *testing.T) {
 func TestLinksOfPages(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		pages farhand.Pages
-		want  []string
+		cfg  farhand.Config
+		want []string
 	}{
-		{farhand.Pages{}, nil},
-		{farhand.Pages{Console: "/console/"}, []string{"https://x/console/"}},
-		{farhand.Pages{Console: "/console/", Device: "/device"}, []string{"https://x/console/", "https://x/device"}},
+		{farhand.Config{Console: "off"}, nil},
+		{farhand.Config{}, []string{"https://x/console/", "https://x/device"}},
 	} {
 		var out lockedBuffer
-		(&application{out: &out}).showPages(tt.pages, "https://x", true)
+		(&application{out: &out}).showPages(tt.cfg, "https://x", true)
 		got := regexp.MustCompile(`https://\S+`).FindAllString(out.String(), -1)
 		if !slices.Equal(got, tt.want) || strings.Contains(out.String(), "▀") {
-			t.Errorf("%+v: %s", tt.pages, &out)
+			t.Errorf("console %q: %s", tt.cfg.Console, &out)
 		}
 	}
 }

@@ -4,20 +4,26 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/caarlos0/env/v11"
 	"rsc.io/qr"
 
 	"github.com/farhand/farhand"
 )
 
-// showPages prints the links to the gateway's pages at a base URL. If other devices can reach it, a terminal also shows
-// the link for a phone as a QR code. A link has no secret: a phone gets its credential by pairing.
-func (a *application) showPages(pages farhand.Pages, base string, reachable bool) {
-	for _, page := range []struct{ what, path string }{
-		{"The console", pages.Console}, {"To make a phone or another browser a device, open", pages.Device},
-	} {
-		if page.path != "" {
-			fmt.Fprintf(a.out, "%s: %s%s\n\n", page.what, base, page.path)
+// showPages prints the links to the gateway's pages at a base URL, and what to sign in with. If other devices can reach
+// it, a terminal also shows the link for a phone as a QR code. A link has no secret: a phone gets its credential by
+// pairing.
+func (a *application) showPages(cfg farhand.Config, base string, reachable bool) {
+	pages := cfg.Pages()
+	if pages.Console != "" {
+		fmt.Fprintf(a.out, "The console: %s%s\n", base, pages.Console)
+		if cfg.Token != "" {
+			fmt.Fprintf(a.out, "  Sign in with the token %s\n", a.shownToken(cfg))
 		}
+		fmt.Fprintln(a.out)
+	}
+	if pages.Device != "" {
+		fmt.Fprintf(a.out, "To make a phone or another browser a device, open: %s%s\n\n", base, pages.Device)
 	}
 	if pages.Device == "" || !reachable || !isTerminal(a.out) {
 		return
@@ -25,6 +31,14 @@ func (a *application) showPages(pages farhand.Pages, base string, reachable bool
 	if code, err := qrCode(base + pages.Device); err == nil { // else the link must be typed
 		fmt.Fprintf(a.out, "%s\n", code)
 	}
+}
+
+// shownToken returns the token if the demo made it up. The person's own is not printed.
+func (a *application) shownToken(cfg farhand.Config) string {
+	if env.ToMap(a.environ)[envPrefix+"TOKEN"] != "" {
+		return "of " + envPrefix + "TOKEN"
+	}
+	return string(cfg.Token)
 }
 
 // quiet is the width of the light border that a QR code needs, in modules.

@@ -233,7 +233,7 @@ func (s *phoneStage) pairing() {
 // pictures writes pictures of what is shown on a phone and on a desk, in both themes, if they are wanted.
 func (s *phoneStage) pictures(name string) {
 	s.Helper()
-	for _, width := range []int{1280, 360} {
+	for _, width := range s.widths(1280, 360) {
 		for _, theme := range []string{"dark", "light"} {
 			s.size(width, theme)
 			s.fits(name, width)

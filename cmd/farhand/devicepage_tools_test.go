@@ -109,6 +109,7 @@ func (s *phoneStage) questions() {
 		`"choices":["Front door","Garage","None of them"]}`)
 	text := s.later("ask_person", `{"question":"What shall I tell them?","choices":["Nothing"],"text":true,"placeholder":"A sentence"}`)
 	s.see("Which door", "Garage", "What shall I tell them?", " left")
+	s.docPicture("device-question")
 	s.pictures("questions")
 	s.accessible("questions")
 	s.tap("Garage")

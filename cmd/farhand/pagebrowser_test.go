@@ -297,6 +297,14 @@ const pictureFolder = "PAGE_PICTURES"
 
 func (b *pageBrowser) takesPictures() bool { return os.Getenv(pictureFolder) != "" }
 
+// widths returns the widths that a view is checked at. Pictures are taken at those that people compare.
+func (b *pageBrowser) widths(checked ...int) []int {
+	if b.takesPictures() {
+		return []int{390, 1024, 1920}
+	}
+	return checked
+}
+
 // picture writes what the page shows to a file.
 func (b *pageBrowser) picture(name string) {
 	b.Helper()

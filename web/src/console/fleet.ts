@@ -144,3 +144,9 @@ export const again = (abort: AbortSignal): Promise<void> => list(abort);
 export function titleOf(row: Pick<SessionRow, "session_id" | "name" | "device_name" | "device_id">): string {
   return row.name || row.device_name || row.device_id || row.session_id;
 }
+
+/** What people call the session with an id, if it is listed. */
+export function nameOf(id: string | undefined): string | undefined {
+  const row = id && sessions.value.find(({ session_id }) => session_id === id);
+  return row ? titleOf(row) : undefined;
+}

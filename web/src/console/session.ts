@@ -152,6 +152,9 @@ async function renew(kept: Renewal, refresh: string): Promise<void> {
   }
 }
 
+/** Whether the page has an address that other devices cannot reach. */
+export const loopback = ["localhost", "127.0.0.1", "[::1]"].includes(location.hostname);
+
 export function may(role: "caller" | "approver" | "admin"): boolean {
   const roles = me.value?.roles ?? [];
   return roles.includes(role) || roles.includes("admin");

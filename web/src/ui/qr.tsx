@@ -1,5 +1,6 @@
 import { generate } from "lean-qr";
 import { useMemo } from "preact/hooks";
+import "./qr.css";
 
 const quiet = 4; // modules around the code, which scanners need
 

@@ -140,7 +140,7 @@ function LineTable({ lines }: { lines: AuditLine[] }) {
             </>
           ),
         },
-        { title: text.columns.action, cell: (line) => <code>{line.action}</code> },
+        { title: text.columns.action, cell: (line) => <code class="whole">{line.action}</code> },
         {
           title: text.columns.outcome,
           cell: (line) => (

@@ -8,10 +8,11 @@ import { NotYet } from "../../ui/notyet";
 import { Button, Copy, Dialog, Empty, Field, notify, Panel, Time } from "../../ui/parts";
 import { QR } from "../../ui/qr";
 import { words } from "../../words/en";
-import { client, me } from "../session";
+import { client, loopback, me } from "../session";
 import { Table } from "./table";
 
 const text = words.pairing;
+const lan = "farhand demo --lan";
 const pause = 5000; // ms between looks for new requests, which no event announces
 
 export function Pairing() {
@@ -54,7 +55,6 @@ export function Pairing() {
 
 function NewDevice({ onFound }: { onFound: (request: Request, code: string) => void }) {
   const [code, setCode] = useState("");
-  const [shown, setShown] = useState(false);
   const url = location.origin + "/device";
   const command = `farhand device --server ${location.origin} --pair`;
   const find = async () => {
@@ -64,7 +64,15 @@ function NewDevice({ onFound }: { onFound: (request: Request, code: string) => v
   return (
     <Panel title={text.new}>
       <div class="stack">
-        <p class="muted">{text.newText}</p>
+        {loopback ? (
+          <div class="notice warn">
+            <p>{text.loopback}</p>
+            <code>{lan}</code>
+          </div>
+        ) : (
+          <QR text={url} label={text.qr(url)} />
+        )}
+        <p class="muted">{loopback ? text.localText : text.newText}</p>
         <dl class="commands">
           <dt class="hidden">{text.new}</dt>
           <dd>
@@ -76,13 +84,6 @@ function NewDevice({ onFound }: { onFound: (request: Request, code: string) => v
             <Copy text={command} />
           </dd>
         </dl>
-        {["localhost", "127.0.0.1", "[::1]"].includes(location.hostname) && <p class="notice warn">{text.loopback}</p>}
-        <div>
-          <Button aria-expanded={shown} onClick={() => setShown(!shown)}>
-            {shown ? text.hideCode : text.showCode}
-          </Button>
-        </div>
-        {shown && <QR text={url} label={text.qr(url)} />}
         <form class="with-button" onSubmit={(event) => event.preventDefault()}>
           <Field label={text.code}>
             <input

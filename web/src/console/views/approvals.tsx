@@ -1,7 +1,7 @@
 // Approvals: the requests that wait, one of them in full with its decision, and the grants.
 
-import { useEffect, useState } from "preact/hooks";
-import { Link, Route, Switch } from "wouter-preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Link, Route, Switch, useLocation } from "wouter-preact";
 import { path, Problem } from "../../api/client";
 import type { Approval } from "../../api/types";
 import { useLoaded } from "../../ui/load";
@@ -65,6 +65,12 @@ function Notices() {
 
 function Waiting({ chosen }: { chosen: string | undefined }) {
   const list = pending.value;
+  const [, go] = useLocation();
+  const before = useRef(0);
+  useEffect(() => {
+    if (!chosen && before.current === 0 && list?.length === 1) go(to.approval(list[0]!.id), { replace: true });
+    before.current = list?.length ?? 0;
+  }, [list]);
   if (list === undefined) {
     if (pendingError.value === undefined) return <Loading />;
     return <Failure error={pendingError.value} retry={() => void readPending()} />;

@@ -6,6 +6,7 @@ import { path } from "../../api/client";
 import type { CallRecord, CallState } from "../../api/types";
 import { Button, classes, Failure, Panel } from "../../ui/parts";
 import { words } from "../../words/en";
+import { nameOf } from "../fleet";
 import { to } from "../query";
 import { client, may } from "../session";
 import { duration, isFinal, State, toneOf, tookOf } from "./bits";
@@ -76,7 +77,7 @@ function Timeline({ record }: { record: CallRecord }) {
 }
 
 function whereOf(record: CallRecord, state: CallState): string {
-  const device = record.device_id || record.session_id || sourceOf(record);
+  const device = nameOf(record.session_id) ?? (record.device_id || sourceOf(record));
   if (state === "accepted") return text.where.accepted(record.pod);
   if (state === "routed") return text.where.routed(record.owner ?? record.pod);
   if (state === "delivered") return text.where.delivered(device);

@@ -2,10 +2,12 @@ import { useMemo } from "preact/hooks";
 import { Link } from "wouter-preact";
 import type { SessionRow } from "../../api/types";
 import { Badge, Button, Copy, Dot, Empty, Failure, Loading, Time } from "../../ui/parts";
+import { QR } from "../../ui/qr";
 import { words } from "../../words/en";
 import { again, listing, sessions, titleOf } from "../fleet";
 import { to, useQuery } from "../query";
 import { type Column, Rows } from "../rows";
+import { loopback, may } from "../session";
 import { Segmented } from "./bits";
 import "./fleet.css";
 
@@ -40,9 +42,14 @@ export function Fleet() {
       <header class="head">
         <h1>{text.title}</h1>
         <span class="muted">{text.count(all.filter((row) => row.connected).length, all.length)}</span>
-        <Link class="push" href="/tools">
-          {text.gateway}
-        </Link>
+        <span class="bar push">
+          <Link href="/tools">{text.gateway}</Link>
+          {all.length > 0 && may("approver") && (
+            <Link class="button" href="/access/pairing">
+              {text.connect}
+            </Link>
+          )}
+        </span>
       </header>
       {all.length === 0 ? (
         <NoDevice />
@@ -100,9 +107,11 @@ export function Fleet() {
 
 function NoDevice() {
   const command = `farhand device --server ${location.origin}`;
+  const page = location.origin + "/device";
   return (
     <Empty title={text.none.title}>
-      <p class="muted">{text.none.text}</p>
+      <p class="muted">{loopback ? text.none.local : text.none.text}</p>
+      {!loopback && <QR text={page} label={words.pairing.qr(page)} />}
       <p class="command">
         <code>{command}</code>
         <Copy text={command} />
@@ -130,7 +139,7 @@ function cells(item: Item) {
     <span class="mono" title={name}>
       {id ?? "–"}
     </span>,
-    item.user_id ?? <span class="muted">–</span>,
+    item.user_id ?? <span class="muted none">–</span>,
     Object.entries(labels).map(([key, value]) => (
       <Badge key={key} title={`${key}=${value}`}>
         {key}={value}

@@ -5,6 +5,7 @@ import type { Approval, AuditPage, CallRecord } from "../../api/types";
 import { useLoaded } from "../../ui/load";
 import { Copy, Empty, Failure, Loading, Panel, Time } from "../../ui/parts";
 import { words } from "../../words/en";
+import { nameOf } from "../fleet";
 import { to } from "../query";
 import { client, may, me } from "../session";
 import { duration, Fact, Head, isFinal } from "./bits";
@@ -79,7 +80,7 @@ function About({ record }: { record: CallRecord }) {
         <Fact name={facts.tool} value={<Link href={to.tool(session, record.tool)}>{record.tool}</Link>} />
         <Fact
           name={facts.device}
-          value={session && <Link href={to.device(session)}>{record.device_id || session}</Link>}
+          value={session && <Link href={to.device(session)}>{nameOf(session) ?? (record.device_id || session)}</Link>}
         />
         <Fact name={facts.source} value={record.source} />
         <Fact name={facts.user} value={record.user_id} />

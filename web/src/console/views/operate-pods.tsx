@@ -73,7 +73,7 @@ export function Pods() {
       <Totals shown={shown} fleet={fleet} span={earlier ? now.at - earlier.at : undefined} />
       {samples.length > 2 && <CallChart samples={samples} />}
       <Panel title={text.pods} flush>
-        <PodTable shown={shown} />
+        <div class="pods"><PodTable shown={shown} /></div>
       </Panel>
       <Refusals pods={now.pods} />
     </>
@@ -173,7 +173,7 @@ function PodTable({ shown }: { shown: Shown[] }) {
             <>
               <span class="with-dot">
                 <Dot tone={!row.status ? "bad" : row.status.draining ? "warn" : "good"} />
-                <span class="mono">{row.pod}</span>
+                <span class="mono pod">{row.pod}</span>
               </span>
               {row.self && <span class="sub">{text.self}</span>}
             </>

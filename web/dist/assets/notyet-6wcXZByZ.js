@@ -1,1 +1,0 @@
-import{g as e,l as t,s as n}from"./parts-C1AbfPlu.js";function r({loaded:r}){return r.error===void 0?e(t,{}):e(n,{error:r.error,retry:r.reload})}export{r as t};
