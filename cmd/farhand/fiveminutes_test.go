@@ -164,7 +164,7 @@ func (n *newcomer) scansTheCode() {
 // another opens a tab, in a context of its own if an option says so.
 func (b *pageBrowser) another(options ...chromedp.ContextOption) *pageBrowser {
 	b.Helper()
-	tab := &pageBrowser{TB: b.TB, parentTB: b.parentTB}
+	tab := &pageBrowser{TB: b.TB, parentTB: b.parentTB, tab: chromiumTab{}}
 	ctx, end := chromedp.NewContext(b.ctx, append(options, chromedp.WithListener(tab.hear))...)
 	b.parentTB.Cleanup(end)
 	if err := chromedp.Do(ctx); err != nil {
