@@ -5,7 +5,8 @@ TOOLS := $(GO) tool -modfile=.ci/tools.mod
 # What developers measure with is a module of its own: docs/decisions/0066-bench-module.md
 MODULES := . cmd/farhand-bench
 
-.PHONY: test deps programs packages checks verify fmt vet lint tidy vuln unit attack fuzz cover docs web pictures build image demo bench
+.PHONY: test deps programs packages checks verify fmt vet lint tidy vuln unit attack fuzz cover docs web pictures build image \
+  demo bench trace
 
 # Packages are downloaded beside the checks, which compute.
 test: programs ## everything, on a fresh machine too
@@ -82,6 +83,9 @@ image: ## the container image, which says its version
 demo:
 	@echo "Building Farhand. The first time that takes about a minute, and nothing is printed until then."
 	$(GO) run -tags $(TAGS) ./cmd/farhand demo
+
+trace: ## ten minutes of events in a console with 10,000 sessions: memory, frames and long tasks beside their budgets
+	$(GO) test -timeout 20m -count=1 -run 'TestTenThousandSessions$$' -v ./cmd/farhand -console-trace 10m
 
 BENCHFLAGS ?=
 bench: ## every row of the target table, beside the reference; BENCHFLAGS="--only listing" or "--quick" for less

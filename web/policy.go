@@ -70,6 +70,7 @@ func headersOf(name string) map[string]string {
 	if path.Ext(name) == ".html" {
 		header["Cross-Origin-Opener-Policy"] = "same-origin"
 		header["X-Frame-Options"] = "DENY"
+		header["X-DNS-Prefetch-Control"] = "off" // or a link that a model writes says something to a name server
 		header["Permissions-Policy"] = permissions(name)
 	}
 	return header

@@ -3,10 +3,15 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +30,9 @@ const (
 	maxScaleGrowth = 12 << 20 // bytes of memory that so many events may take, most of it the calls that are listed
 	scaleLongest   = 100      // ms of the longest frame while scrolling: a budget, which is only printed
 )
+
+var consoleTrace = flag.Duration("console-trace", 0,
+	"how long TestTenThousandSessions goes on, with a line each minute; make trace has ten minutes")
 
 // TestTenThousandSessions: the list of 10,000 sessions has few rows in the document, listens to events at 200 a second,
 // and keeps its size. How it scrolls is printed beside its budget.
@@ -48,25 +56,97 @@ func TestTenThousandSessions(t *testing.T) {
 		t.Errorf("%d rows are in the document", rows)
 	}
 	tellBrowser(b, performance.Enable, performance.EnableParams{TimeDomain: performance.EnableTimeDomainThreadTicks})
+	t.Log(b.scrolled(300))
+	b.until("rows far below", "scrollY > 30_000 && "+
+		"document.querySelector('.rows-body > [aria-rowindex]').ariaRowIndex > 800")
+	b.fill("Search name, user, label, tool…", "device-4321")
+	b.see("device 4321")
+	b.fill("Search name, user, label, tool…", "")
+	b.trace(*consoleTrace)
+	b.quiet()
+}
+
+// trace prints each minute how the page does while it scrolls up and down, and at the end what changed since the first
+// minute.
+func (b *pageBrowser) trace(d time.Duration) {
+	b.Helper()
+	if d == 0 {
+		return
+	}
+	eval[bool](b, `(window.long = [], new PerformanceObserver(list => long.push(...list.getEntries().map(e => e.duration)))
+		.observe({type: "longtask"}), true)`)
+	began, first, last := time.Now(), 0, 0
+	for minute := 1; time.Since(began) < d; minute++ {
+		worked := b.worked()
+		frames := b.scrolled(300 * (2*(minute%2) - 1))
+		waitFor(b.ctx, time.Until(began.Add(time.Duration(minute)*time.Minute)))
+		worked = b.worked() - worked
+		long := eval[struct{ Count, Longest float64 }](b, `(() => {
+			const all = long.splice(0);
+			return {count: all.length, longest: Math.max(0, ...all)};
+		})()`)
+		last = b.heap()
+		if first == 0 {
+			first = last
+		}
+		b.Logf("minute %d: %d KiB; %s; %.0f long tasks, the longest took %.0f ms; the page worked %.1f s", minute, last>>10,
+			frames, long.Count, long.Longest, worked)
+	}
+	b.Logf("memory: %d KiB after the first minute, %d KiB at the end; budget: flat", first>>10, last>>10)
+}
+
+// scrolled scrolls by so many pixels in each of 120 frames, and returns how that went.
+func (b *pageBrowser) scrolled(pixels int) string {
+	b.Helper()
 	worked := b.worked()
-	frames := eval[struct{ Frames, Longest, Took float64 }](b, `new Promise(done => {
+	frames := eval[struct{ Frames, Longest, Took float64 }](b, fmt.Sprintf(`new Promise(done => {
 		const began = performance.now();
 		let frames = 0, longest = 0, last = performance.now();
 		const step = now => {
 			longest = Math.max(longest, now - last);
 			last = now;
-			scrollBy(0, 300);
+			scrollBy(0, %d);
 			if (++frames < 120) requestAnimationFrame(step); else done({frames, longest, took: now - began});
 		};
 		requestAnimationFrame(step);
-	})`)
-	t.Logf("scrolling: %.0f frames/s, the longest took %.0f ms, %.1f ms of processor time each; budget: 60 frames/s, %d ms",
-		1000*frames.Frames/frames.Took, frames.Longest, 1000*(b.worked()-worked)/frames.Frames, scaleLongest)
-	b.until("rows far below", "scrollY > 30_000 && "+
-		"document.querySelector('.rows-body > [aria-rowindex]').ariaRowIndex > 800")
-	b.fill("Search name, user, label, tool…", "device-4321")
-	b.see("device 4321")
-	b.quiet()
+	})`, pixels))
+	return fmt.Sprintf("scrolling: %.0f frames/s, the longest took %.0f ms, %.1f ms of processor time each; "+
+		"budget: 60 frames/s, %d ms", 1000*frames.Frames/frames.Took, frames.Longest,
+		1000*(b.worked()-worked)/frames.Frames, scaleLongest)
+}
+
+// TestOpenConsoles: an open console costs its pod less than maxConsoleCost bytes.
+func TestOpenConsoles(t *testing.T) {
+	const consoles, maxConsoleCost = 100, 100_000
+	url := startGateway(t)
+	before := inUse()
+	for range consoles {
+		c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		_ = c.SetDeadline(time.Now().Add(waitLimit))
+		fmt.Fprintf(c, "GET /api/events HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nAccept: text/event-stream\r\n\r\n",
+			strings.TrimPrefix(url, "http://"), fleetToken)
+		answer := make([]byte, 12)
+		if _, err := io.ReadFull(c, answer); err != nil || string(answer) != "HTTP/1.1 200" {
+			t.Fatalf("%q %v", answer, err)
+		}
+	}
+	each := (inUse() - before) / consoles
+	t.Logf("an open console costs its pod %d bytes; budget: %d", each, maxConsoleCost)
+	if each <= 0 || each > maxConsoleCost {
+		t.Errorf("%d bytes for each console", each)
+	}
+}
+
+// inUse returns the bytes of this process's objects and stacks.
+func inUse() int {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc + m.StackInuse)
 }
 
 // worked returns how long the page's thread has worked, in seconds.

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -78,20 +79,28 @@ func (s *phoneStage) lockedIn() {
 
 // injections: texts of agents are shown as they are, wherever the page shows them.
 func (s *phoneStage) injections() {
-	for i, text := range []string{
-		`<img src=x onerror=alert(1)>`, `<script>alert(1)</script>`, `"><svg onload=alert(1)>`, `javascript:alert(1)`,
-		`</pre><iframe srcdoc="<script>parent.alert(1)</script>">`, `{{constructor.constructor('alert(1)')()}}`,
-		`${alert(1)}`, `<a href="javascript:alert(1)">tap me</a>`, `&lt;img src=x onerror=alert(1)&gt;`, "\u202egnp.exe",
-		`<math><mtext></mtext><mglyph><style><img src=x onerror=alert(1)></style></mglyph></math>`, "a\u0000b\u2028c",
-	} {
-		all := quoted(text)
-		s.works("notify", fmt.Sprintf(`{"title":%s,"body":%s}`, all, all))
-		s.works("show", fmt.Sprintf(`{"title":%s,"text":%s,"latitude":1,"longitude":2,"label":%s}`, all, all, all))
-		get := s.later("ask_person", fmt.Sprintf(`{"question":%s,"choices":[%s,"continue %d"],"text":true,"placeholder":%s}`, all, all, i, all))
+	i := 0
+	for some := range slices.Chunk(append(hostileTexts(), "\u202egnp.exe", "a\u0000b\u2028c"), 26) {
+		i++
+		all := strings.Join(some, "\n")
+		all = quoted(all[:min(len(all), 1000)])
+		choices := make([]string, 0, 12)
+		for _, text := range some[:11] {
+			choices = append(choices, text[:min(len(text), 120)])
+		}
+		list, _ := json.Marshal(append(choices[:min(len(choices), 11)], fmt.Sprintf("continue %d", i)))
+		s.works("notify", fmt.Sprintf(`{"title":%s,"body":%s}`, quoted(choices[0]), all))
+		s.works("show", fmt.Sprintf(`{"title":%s,"text":%s,"latitude":1,"longitude":2,"label":%s}`, quoted(choices[1]), all, quoted(choices[2])))
+		get := s.later("ask_person", fmt.Sprintf(`{"question":%s,"choices":%s,"text":true,"placeholder":%s}`, all, list, quoted(choices[3])))
+		if i == 1 {
+			s.movingButtons()
+		}
 		s.tap(fmt.Sprintf("continue %d", i))
 		get()
-		if r := s.agent("open_url", `{"url":`+all+`}`); r.Success {
-			s.Errorf("opened %s", text)
+		for _, text := range some[:4] {
+			if r := s.agent("open_url", `{"url":`+quoted(text)+`}`); r.Success {
+				s.Errorf("opened %s", text)
+			}
 		}
 	}
 	if strange := eval[int](s.pageBrowser, `document.querySelectorAll(
@@ -99,6 +108,74 @@ func (s *phoneStage) injections() {
 		s.Errorf("%d elements are of agents", strange)
 	}
 	s.works("show", `{}`)
+}
+
+// movingButtons: buttons that move, as when a question above them leaves, take no tap.
+func (s *phoneStage) movingButtons() {
+	s.until("the buttons are ready", `document.querySelector(".prompt .choices:first-of-type button:enabled")`)
+	eval[bool](s.pageBrowser, `(() => {
+		const card = document.querySelector(".prompt");
+		window.shake = setInterval(() => card.style.transform = card.style.transform ? "" : "translateY(12px)", 20);
+		return true;
+	})()`)
+	s.until("buttons that move are disabled", `!document.querySelector(".prompt .choices:first-of-type button:enabled")`)
+	eval[bool](s.pageBrowser, `(clearInterval(window.shake), document.querySelector(".prompt").style.transform = "", true)`)
+}
+
+// hostileCanvas: documents that are endless, deep or large, and code that lies to the page, stop neither the page nor the
+// next agent.
+func (s *phoneStage) hostileCanvas() {
+	const surface = `{"version":"v0.9","createSurface":{"surfaceId":"main","catalogId":"https://a2ui.org/specification/v0_9/catalogs/basic/catalog.json"}}`
+	var deep, wide, ids []string
+	for i := range 3000 {
+		deep = append(deep, fmt.Sprintf(`{"id":"c%d","component":"Column","children":["c%d"]}`, i, i+1))
+		wide = append(wide, fmt.Sprintf(`{"id":"c%d","component":"Text","text":"text %d"}`, i, i))
+		ids = append(ids, fmt.Sprintf(`"c%d"`, i))
+	}
+	push := func(lines string) { // whether it works does not matter
+		request(s, http.MethodPost, s.pods[0].url+"/api/tools/canvas_a2ui_push/call",
+			`{"timeout_ms":2000,"args":{"jsonl":`+quoted(lines)+`}}`)
+	}
+	for _, components := range map[string]string{
+		"endless": `{"id":"root","component":"Column","children":["root"]}`,
+		"deep":    `{"id":"root","component":"Column","children":["c0"]},` + strings.Join(deep, ","),
+		"wide":    `{"id":"root","component":"Column","children":[` + strings.Join(ids, ",") + `]},` + strings.Join(wide, ","),
+		"texts":   `{"id":"root","component":"Text","text":` + quoted(strings.Join(hostileTexts(), "\n")) + `}`,
+	} {
+		lines := surface + "\n" +
+			`{"version":"v0.9","updateComponents":{"surfaceId":"main","components":[` + components + `]}}`
+		push(lines)
+		s.works("show", `{}`)
+		s.works("canvas_a2ui_reset", `{}`)
+		s.works("canvas_eval", `{"javaScript":"1 + 1"}`)
+	}
+	push(strings.Repeat(`{"a":`, 5000) + "1" + strings.Repeat("}", 5000))
+	s.works("canvas_a2ui_reset", `{}`)
+	// Code on the canvas answers in place of the frame, and makes up taps.
+	eval[bool](s.pageBrowser, `(() => {
+		const make = URL.createObjectURL;
+		window.types = [];
+		URL.createObjectURL = blob => (types.push(blob.type), make(blob));
+		return true;
+	})()`)
+	s.works("canvas_eval", `{"javaScript":`+quoted(`addEventListener("message", e => parent.postMessage({id: e.data.id, ok: true,
+		value: new Blob(["<script>alert(1)</script>"], {type: "text/html"})}, "*")); 1`)+`}`)
+	if r := s.works("canvas_snapshot", `{}`); len(r.Parts) != 1 || r.Parts[0].MIME != "image/jpeg" {
+		s.Errorf("a false picture: %+v", r.Parts)
+	}
+	if types := eval[string](s.pageBrowser, "window.types.join()"); types != "image/jpeg" {
+		s.Errorf("the page shows files of the types %s", types)
+	}
+	s.works("canvas_a2ui_reset", `{}`)
+	s.works("canvas_eval", `{"javaScript":"for (let i = 0; i < 500; i++) parent.postMessage({tap: 'made up'}, '*'); 1"}`)
+	s.works("show", `{"title":"after the taps"}`)
+	s.works("show", `{}`)
+	if n := s.logged("made up"); n > 3 { // taps after each other are one
+		s.Errorf("code on the canvas filled the log with %d taps", n)
+	}
+	s.works("canvas_a2ui_reset", `{}`)
+	s.works("canvas_hide", `{}`)
+	s.forgiven()
 }
 
 // approval: the person at the device decides about a call that needs approval, with everything it has.

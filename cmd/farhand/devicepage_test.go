@@ -72,8 +72,10 @@ func TestDevicePage(t *testing.T) {
 		do   func()
 	}{
 		{"pairing", s.pairing}, {"what agents see", s.listed}, {"tools", s.callTools}, {"camera and sound", s.recordings},
-		{"questions", s.questions}, {"taps", s.taps}, {"canvas", s.canvas}, {"A2UI", s.a2ui}, {"nodes", s.nodes},
-		{"the canvas is locked in", s.lockedIn}, {"injected texts", s.injections}, {"an approval", s.approval},
+		{"questions", s.questions}, {"taps", s.taps},
+		{"canvas", s.canvas}, {"A2UI", s.a2ui}, {"nodes", s.nodes},
+		{"the canvas is locked in", s.lockedIn}, {"a hostile canvas", s.hostileCanvas},
+		{"injected texts", s.injections}, {"an approval", s.approval},
 		{"switched off", s.switchedOff}, {"permission denied", s.denied}, {"looks", s.phoneLooks},
 		{"stop", s.stop}, {"reload", s.reload}, {"network", s.networkFails}, {"a pod dies", s.servingPodDies},
 		{"another tab", s.anotherTab}, {"without network", s.offline}, {"revoked", s.revoked}, {"insecure", s.insecure},
@@ -86,24 +88,28 @@ func TestDevicePage(t *testing.T) {
 	}
 }
 
-// tap presses a button or link where it is, as a finger would: browsers allow some things only then.
+// tap presses a button or link where it is, as a finger would: browsers allow some things only then. What is disabled, as
+// questions are after they have moved, takes no tap, and is tapped again.
 func (s *phoneStage) tap(name string) {
 	s.Helper()
-	var at struct{ X, Y float64 }
 	s.until("tap "+name, fmt.Sprintf(`(() => {
 		const all = [...document.querySelectorAll("button, a, summary, input[type=checkbox]")];
 		const found = all.find(e => (e.ariaLabel ?? e.closest("label")?.innerText ?? e.innerText).trim().startsWith(%s) && !e.disabled);
 		found?.scrollIntoView({block: "center"});
+		window.clicked = false;
+		found?.addEventListener("click", () => { window.clicked = true }, {once: true});
 		return window.tapped = found;
 	})()`, quoted(name)))
-	s.until(name+" stands still", `(() => {
-		const {x, y, width, height} = tapped.getBoundingClientRect();
-		const same = window.tapAt?.x === x + width / 2 && window.tapAt?.y === y + height / 2;
-		window.tapAt = {x: x + width / 2, y: y + height / 2};
-		return same;
-	})()`)
-	at = eval[struct{ X, Y float64 }](s.pageBrowser, "window.tapAt")
-	s.clickAt(at.X, at.Y)
+	for taken := false; !taken; taken = eval[bool](s.pageBrowser, "window.clicked !== false") {
+		s.until(name+" stands still", `(() => {
+			const {x, y, width, height} = tapped.getBoundingClientRect();
+			const same = window.tapAt?.x === x + width / 2 && window.tapAt?.y === y + height / 2;
+			window.tapAt = {x: x + width / 2, y: y + height / 2};
+			return same && !tapped.disabled;
+		})()`)
+		at := eval[struct{ X, Y float64 }](s.pageBrowser, "window.tapAt")
+		s.clickAt(at.X, at.Y)
+	}
 }
 
 // toolReply is the answer of a tool.

@@ -18,13 +18,25 @@ export function useQuery(): [(name: string) => string, (change: Record<string, s
   return [(name) => params.get(name) ?? "", set];
 }
 
+/** A part of an address. The router decodes addresses once, and would take a % for the beginning of an escape. */
+const part = (name: string) => encodeURIComponent(name).replaceAll("%25", "%2525");
+
+/** The name in a part of an address. Addresses are typed by people, too. */
+export function nameIn(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 /** Addresses of views, relative to the console. */
 export const to = {
-  device: (session: string) => "/devices/" + encodeURIComponent(session),
+  device: (session: string) => "/devices/" + part(session),
   tool: (session: string | undefined, tool: string) =>
-    (session ? to.device(session) : "") + "/tools/" + encodeURIComponent(tool),
-  call: (id: string) => "/calls/" + encodeURIComponent(id),
+    (session ? to.device(session) : "") + "/tools/" + part(tool),
+  call: (id: string) => "/calls/" + part(id),
   calls: (filters: Record<string, string>) => "/calls?" + new URLSearchParams(filters).toString(),
-  approval: (id: string) => "/approvals/" + encodeURIComponent(id),
-  chat: (session: string) => "/chat/" + encodeURIComponent(session),
+  approval: (id: string) => "/approvals/" + part(id),
+  chat: (session: string) => "/chat/" + part(session),
 };

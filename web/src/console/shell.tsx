@@ -12,6 +12,7 @@ import { keep } from "./fleet";
 import { live, run } from "./feed";
 import { pending, watchPending } from "./pending";
 import { base } from "./place";
+import { nameIn } from "./query";
 import { useCurrentInSight } from "./sight";
 import { howToSignIn, may, me, signedIn, signIn, signInNote, signInWith, signOut, start } from "./session";
 import { Calls } from "./views/calls";
@@ -91,14 +92,14 @@ function Console() {
           {may("caller") && (
             <>
               <Route path="/devices" component={Fleet} />
-              <Route path="/devices/:id">{({ id }) => <Device id={decodeURIComponent(id)} />}</Route>
+              <Route path="/devices/:id">{({ id }) => <Device id={nameIn(id)} />}</Route>
               <Route path="/devices/:id/tools/:tool">
-                {({ id, tool }) => <TryTool session={decodeURIComponent(id)} name={decodeURIComponent(tool)} />}
+                {({ id, tool }) => <TryTool session={nameIn(id)} name={nameIn(tool)} />}
               </Route>
               <Route path="/tools" component={GatewayTools} />
-              <Route path="/tools/:tool">{({ tool }) => <TryTool name={decodeURIComponent(tool)} />}</Route>
+              <Route path="/tools/:tool">{({ tool }) => <TryTool name={nameIn(tool)} />}</Route>
               <Route path="/calls" component={Calls} />
-              <Route path="/calls/:id">{({ id }) => <OneCall id={decodeURIComponent(id)} />}</Route>
+              <Route path="/calls/:id">{({ id }) => <OneCall id={nameIn(id)} />}</Route>
             </>
           )}
           {may("approver") && <Route path="/approvals/*?" component={Approvals} />}

@@ -21,7 +21,9 @@ export const generation = signal(0);
 const mostLines = 1000;
 const mostCharacters = 1 << 20; // of all lines
 const mostValue = 64 << 10; // characters of a value that eval returns
+const mostPicture = 8 << 20; // bytes
 const mostTaps = 20;
+const pause = 200; // ms between taps that are written down: code on the canvas can make them up
 const loading = 20_000; // ms that a frame may take to load
 
 let content: Content = { url: "", lines: [] };
@@ -29,6 +31,7 @@ let frame: HTMLIFrameElement | null = null;
 let listening: Promise<void> = Promise.resolve();
 let heard = (): void => {};
 let taps: string[] = [];
+let noted = 0;
 const waiting = new Map<number, (answer: Answer) => void>();
 let asked = 0;
 
@@ -91,7 +94,10 @@ function tapped(action: string): void {
   } catch {
     // not as the frame writes it
   }
-  note(words.canvas.taps(name));
+  const now = Date.now();
+  if (now - noted < pause) return;
+  noted = now;
+  note(words.canvas.taps(name), "tap");
 }
 
 const post = (id: number, command: Command): void => frame?.contentWindow?.postMessage({ id, ...command }, "*");
@@ -182,7 +188,7 @@ export async function picture(quality: number, signal: AbortSignal): Promise<{ b
   const acts = taps.length > 0 ? ` The person used: ${taps.join(" ")}` : "";
   taps = [];
   const where = visible.value ? "visible" : "hidden";
-  return { blob, text: `A picture of the canvas, which is ${where}.${seen}${acts}` };
+  return { blob: blob.slice(0, mostPicture, "image/jpeg"), text: `A picture of the canvas, which is ${where}.${seen}${acts}` };
 }
 
 const done = (): string =>

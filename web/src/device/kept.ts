@@ -73,9 +73,11 @@ export function record(entry: Entry): void {
 
 let notes = 0;
 
-/** Writes down what happened to the page itself. */
-export const note = (text: string): void =>
-  record({ id: `note-${Date.now()}-${++notes}`, at: Date.now(), text, outcome: "note" });
+/** Writes down what happened to the page itself. A tap takes the place of the one before, so that taps fill no log. */
+export function note(text: string, kind: "note" | "tap" = "note"): void {
+  if (kind === "tap" && log.value[0]?.id.startsWith(kind)) log.value = log.value.slice(1);
+  record({ id: `${kind}-${Date.now()}-${++notes}`, at: Date.now(), text, outcome: "note" });
+}
 
 /** Empties the log. */
 export const forget = (): void => void (log.value = []);

@@ -1,4 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks";
+import { useArmed } from "../ui/armed";
 import { Button } from "../ui/parts";
 import { words } from "../words/device";
 import { Left } from "./phases";
@@ -14,19 +15,16 @@ export function Prompts() {
   );
 }
 
-/** Buttons do nothing for this long after a question appears: a tap was meant for what was there before. */
-const settle = 400; // ms
+/** Buttons do nothing until their question has stood still for this long: questions above it can leave or come. */
+const calm = 400; // ms
 
 function Card({ prompt }: { prompt: Prompt }) {
   const { tool, text, detail, remarks = [], choices, field, dismiss, until, approval } = prompt;
   const [answer, setAnswer] = useState("");
-  const [ready, setReady] = useState(false);
   const heading = useRef<HTMLHeadingElement>(null);
-  useEffect(() => {
-    heading.current?.scrollIntoView({ block: "nearest" });
-    const timer = setTimeout(() => setReady(true), settle);
-    return () => clearTimeout(timer);
-  }, []);
+  const buttons = useRef<HTMLDivElement>(null);
+  const ready = useArmed(buttons, calm);
+  useEffect(() => heading.current?.scrollIntoView({ block: "nearest" }), []);
   const title = words.tools[tool]?.title ?? tool;
   const send = (event: Event) => {
     event.preventDefault();
@@ -52,7 +50,7 @@ function Card({ prompt }: { prompt: Prompt }) {
           {words.prompts.remarks[remark] ?? remark}
         </p>
       ))}
-      <div class="choices">
+      <div class="choices" ref={buttons}>
         {(field === undefined ? choices : choices.slice(0, -1)).map((choice) => (
           <Button
             key={choice.label}

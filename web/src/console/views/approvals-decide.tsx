@@ -1,9 +1,10 @@
 // The buttons that decide a request. They decide exactly what is shown beside them, and do nothing for a moment after
 // they have appeared or moved: a click that was meant for something else must not allow a call.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import type { Approval, Decision, DecisionRequest } from "../../api/types";
 import { path } from "../../api/client";
+import { useArmed } from "../../ui/armed";
 import { Button, Field, notify } from "../../ui/parts";
 import { words } from "../../words/en";
 import { readPending } from "../pending";
@@ -12,29 +13,6 @@ import { client } from "../session";
 const text = words.approvals;
 
 const calm = 700; // ms that buttons must have been in sight at one place
-const checks = 100; // ms
-const still = 4; // px that do not count as a move
-
-/** useArmed reports whether an element has been in sight, at its place, for long enough to be clicked on purpose. */
-function useArmed(element: { current: HTMLElement | null }): boolean {
-  const [armed, setArmed] = useState(false);
-  useEffect(() => {
-    let place: DOMRect | undefined;
-    let since = performance.now();
-    const check = () => {
-      const now = element.current?.getBoundingClientRect();
-      const moved =
-        !now || !place || Math.abs(now.top - place.top) > still || Math.abs(now.left - place.left) > still;
-      place = now;
-      if (moved || document.hidden || !document.hasFocus()) since = performance.now();
-      setArmed(performance.now() - since >= calm);
-    };
-    check();
-    const timer = setInterval(check, checks);
-    return () => clearInterval(timer);
-  }, []);
-  return armed;
-}
 
 const hour = 3_600_000;
 const lives = { hour, day: 24 * hour, week: 7 * 24 * hour, month: 30 * 24 * hour };
@@ -48,7 +26,7 @@ interface DecideProps {
 
 export function Decide({ approval, onDecided }: DecideProps) {
   const bar = useRef<HTMLDivElement>(null);
-  const armed = useArmed(bar);
+  const armed = useArmed(bar, calm);
   const [comment, setComment] = useState("");
   const [always, setAlways] = useState(false);
   const decide = async (event: MouseEvent, request: DecisionRequest) => {

@@ -10,7 +10,7 @@ import { Button, classes, Empty, Failure, Loading, notify } from "../../ui/parts
 import { words } from "../../words/en";
 import { useEvents } from "../feed";
 import { notifying, pending, pendingError, readPending, startNotifying, stopNotifying } from "../pending";
-import { to } from "../query";
+import { nameIn, to } from "../query";
 import { client } from "../session";
 import { Decide } from "./approvals-decide";
 import { Grants } from "./approvals-grants";
@@ -33,7 +33,7 @@ export function Approvals() {
       </Subtabs>
       <Switch>
         <Route path="/approvals/grants" component={Grants} />
-        <Route path="/approvals/:id?">{({ id }) => <Waiting chosen={id && decodeURIComponent(id)} />}</Route>
+        <Route path="/approvals/:id?">{({ id }) => <Waiting chosen={id && nameIn(id)} />}</Route>
       </Switch>
     </>
   );

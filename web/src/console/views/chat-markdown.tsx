@@ -10,11 +10,30 @@ function escaped(text: string): string {
   return text.replace(/[&<>"']/g, (sign) => signs[sign]!);
 }
 
-/** HTML within Markdown stays the text that it is. Pictures become their addresses. */
+const longest = 50_000; // characters that are read as Markdown
+const longestMarked = 5_000; // of a paragraph in which * and _ mean something: the parser tries each with each
+const mostCells = 10_000; // of a table: a short row has all cells of the first
+const tooDeep = /^(?:[ \t]*>){50}/;
+
+function cellsOf(text: string): number {
+  const end = text.indexOf("\n\n");
+  const lines = (end < 0 ? text : text.slice(0, end)).split("\n");
+  return lines[0]!.split("|").length * lines.length;
+}
+
+/**
+ * HTML within Markdown stays the text that it is. Pictures become their addresses. What would take the parser long stays
+ * text, too: undefined is no token, false leaves it to the parser.
+ */
 const marked = new Marked({
   gfm: true,
   breaks: true,
   async: false,
+  tokenizer: {
+    emStrong: (_text, paragraph) => (paragraph.length > longestMarked ? undefined : false),
+    table: (text) => (cellsOf(text) > mostCells ? undefined : false),
+    blockquote: (text) => (tooDeep.test(text) ? undefined : false),
+  },
   renderer: {
     html: ({ text }) => escaped(text),
     image: ({ raw }) => escaped(raw),
@@ -44,9 +63,15 @@ DOMPurify.addHook("afterSanitizeAttributes", (node) => {
   if (node instanceof HTMLInputElement && node.type !== "checkbox") node.remove();
 });
 
-/** render returns the text as elements. Headings become smaller than those of the page. */
-function render(text: string): DocumentFragment {
-  const html = marked.parse(text) as string;
+/** render returns the text as elements, or as it is if it nests too deeply. Headings become smaller than the page's. */
+function render(text: string): DocumentFragment | string {
+  if (text.length > longest) return text;
+  let html = "";
+  try {
+    html = marked.parse(text) as string;
+  } catch {
+    return text;
+  }
   const clean = DOMPurify.sanitize(html, { ...allowed, RETURN_DOM_FRAGMENT: true });
   for (const heading of clean.querySelectorAll("h1,h2,h3,h4,h5,h6")) {
     const smaller = document.createElement(levels[heading.tagName] ?? "h6");

@@ -8,7 +8,7 @@ import { NotYet } from "../../ui/notyet";
 import { classes, Dot, Empty, Time } from "../../ui/parts";
 import { words } from "../../words/en";
 import { useEvents } from "../feed";
-import { to } from "../query";
+import { nameIn, to } from "../query";
 import { client } from "../session";
 import { Conversation } from "./chat-conversation";
 import { liveTurns } from "./chat-turns";
@@ -23,7 +23,7 @@ export function Chat() {
   return (
     <Route path="/chat/:id?">
       {(params) => {
-        const chosen = params.id && decodeURIComponent(params.id);
+        const chosen = params.id && nameIn(params.id);
         return (
           <div class={classes("chat", chosen && "chosen")}>
             <Conversations chosen={chosen} />

@@ -58,7 +58,7 @@ console.log(answer.output);`,
 
 request = urllib.request.Request(
     ${json(origin + addressOf(call))},
-    data=${json(JSON.stringify(bodyOf(call)))}.encode(),
+    data=${json(json(bodyOf(call)))}.encode(),
     headers={
         "Authorization": "Bearer " + os.environ["FARHAND_TOKEN"],
         "Content-Type": "application/json",

@@ -2,16 +2,15 @@
 
 import Rjsf from "@rjsf/core/lib/components/Form.js";
 import {
-  createErrorHandler,
+  type ErrorSchema,
   type IconButtonProps,
   type RJSFSchema,
   type RJSFValidationError,
   toErrorSchema,
-  unwrapErrorHandler,
-  validationDataMerge,
   type ValidatorType,
 } from "@rjsf/utils";
 import type { ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
 import { Button } from "../../ui/parts";
 import { words } from "../../words/en";
 import type { Args } from "./tool";
@@ -38,17 +37,8 @@ const validator: ValidatorType<Args> = {
     const definitions = typeof schema === "object" ? { $defs: root?.$defs, definitions: root?.definitions } : {};
     return fits({ ...definitions, ...schema }, data ?? {});
   },
-  rawValidation: <Result,>(schema: RJSFSchema, data?: Args) => ({
-    errors: check(schema, data ?? {}).map((violation) => errorOf(placed(violation))) as Result[],
-  }),
-  validateFormData: (data, schema, custom, transform, ui) => {
-    let errors = check(schema, data ?? {}).map((violation) => errorOf(placed(violation)));
-    if (transform) errors = transform(errors, ui);
-    const found = { errors, errorSchema: toErrorSchema<Args>(errors) };
-    if (!custom) return found;
-    const own = unwrapErrorHandler<Args>(custom(data ?? {}, createErrorHandler<Args>(data ?? {}), ui));
-    return validationDataMerge<Args>(found, own);
-  },
+  rawValidation: () => ({ errors: [] }),
+  validateFormData: () => ({ errors: [], errorSchema: {} }), // the page does it, because it may take long
 };
 
 function icon(label: string, sign: string) {
@@ -86,6 +76,15 @@ interface FormProps {
 }
 
 export default function Form({ schema, args, onChange, onCall, footer }: FormProps) {
+  const [found, setFound] = useState<ErrorSchema<Args>>();
+  useEffect(() => {
+    document.querySelector<HTMLElement>(".form .has-error :is(input, select, textarea)")?.focus();
+  }, [found]);
+  const send = async (given: Args) => {
+    const violations = await check(schema, given);
+    setFound(toErrorSchema<Args>(violations.map((violation) => errorOf(placed(violation)))));
+    if (violations.length === 0) await onCall(given);
+  };
   return (
     <Rjsf<Args>
       className="form"
@@ -95,11 +94,12 @@ export default function Form({ schema, args, onChange, onCall, footer }: FormPro
       templates={templates as never}
       showErrorList={false}
       noHtml5Validate
-      focusOnFirstError
+      {...(found && { extraErrors: found })}
+      extraErrorsBlockSubmit={false}
       idPrefix="argument"
       onChange={({ formData }) => onChange(formData ?? {})}
       onError={() => {}}
-      onSubmit={({ formData }) => void onCall(formData ?? {})}
+      onSubmit={({ formData }) => void send(formData ?? {})}
     >
       {footer as never}
     </Rjsf>

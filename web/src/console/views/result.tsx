@@ -86,7 +86,7 @@ function parsed(output: string): unknown {
 // What a browser shows without running anything of it. SVG and HTML are not among these.
 const pictures = ["image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp"];
 const isVideo = (type: string) => /^video\/(mp4|webm|ogg|quicktime)$/.test(type);
-const isAudio = (type: string) => /^audio\/[\w.+-]+$/.test(type);
+const isAudio = (type: string) => /^audio\/[\w.-]+$/.test(type);
 
 function PartView({ part }: { part: Part }) {
   const type = part.mime_type;
@@ -124,9 +124,8 @@ function PartView({ part }: { part: Part }) {
 
 /** Only links of this gateway are followed. */
 function local(url: string | undefined): string | undefined {
-  return url && /^\/blobs\/[\w-]+$/.test(new URL(url, location.href).pathname)
-    ? new URL(url, location.href).pathname
-    : undefined;
+  const path = url && URL.parse(url, location.href)?.pathname;
+  return path && /^\/blobs\/[\w-]+$/.test(path) ? path : undefined;
 }
 
 async function read(part: Part, type = "application/octet-stream"): Promise<Blob> {

@@ -13,6 +13,7 @@ import { Boundary, Head, isFinal, Segmented } from "./bits";
 import { useCall } from "./call";
 import { CallView } from "./callview";
 import { CopyAs } from "./copybox";
+import { isSmall } from "./schemasize";
 import { ToolMarks } from "./toollist";
 import "./tool.css";
 
@@ -150,7 +151,8 @@ interface EditorProps {
 
 function Editor({ tool, args, onChange, onCall, busy, again, children }: EditorProps) {
   const fields = Object.keys((tool.parameters.properties as Args | undefined) ?? {}).length > 0;
-  const simple = tool.parameters.type === undefined || tool.parameters.type === "object";
+  const object = tool.parameters.type === undefined || tool.parameters.type === "object";
+  const simple = useMemo(() => object && isSmall(tool.parameters), [tool]);
   const [as, setAs] = useState(fields && simple ? "form" : "json");
   const label = again ? text.again : text.call;
   const disabled = busy || !tool.enabled;
@@ -217,7 +219,7 @@ function JSONEditor({ tool, args, onChange, onCall, footer }: JSONEditorProps) {
     const { value, error } = read(written);
     if (!value) return setErrors([error!]);
     const { check } = await import("./validate");
-    const found = check(tool.parameters, value);
+    const found = await check(tool.parameters, value);
     setErrors(
       found.length > 0 ? [text.invalid, ...found.map(({ pointer, message }) => `${pointer || "/"} ${message}`)] : [],
     );

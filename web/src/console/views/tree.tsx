@@ -7,6 +7,9 @@ import { words } from "../../words/en";
 const openDepth = 2;
 const openLength = 30;
 const page = 100;
+const longest = 10_000; // characters of one text
+
+const brief = (text: string) => (text.length > longest ? text.slice(0, longest) + "…" : text);
 
 interface TreeProps {
   value: unknown;
@@ -15,12 +18,12 @@ interface TreeProps {
 }
 
 export function Tree({ value, name, depth = 0 }: TreeProps) {
-  const label = name !== undefined && <span class="name">{name}: </span>;
+  const label = name !== undefined && <span class="name">{brief(name)}: </span>;
   if (value === null || typeof value !== "object") {
     return (
       <span class="text">
         {label}
-        {JSON.stringify(value)}
+        {brief(JSON.stringify(value))}
       </span>
     );
   }

@@ -1,6 +1,8 @@
-// Checks arguments against a tool's JSON Schema as the gateway does, without making code from the schema.
+// Checks of arguments against a tool's JSON Schema. The gateway checks them once more.
 
-import { type Schema, type SchemaDraft, Validator } from "@cfworker/json-schema";
+import { type Schema, Validator } from "@cfworker/json-schema";
+import { scriptURL } from "../../ui/trusted";
+import worker from "./validate-worker?worker&url";
 
 export interface Violation {
   /** JSON Pointer to the value. */
@@ -9,28 +11,34 @@ export interface Violation {
   message: string;
 }
 
-/** Errors of these only say that something inside is wrong. */
-const outer = ["properties", "items", "prefixItems", "$ref", "$dynamicRef", "allOf", "if", "dependentSchemas"];
+const longest = 2_000; // ms that a check may take
 
-export function check(schema: object, value: unknown): Violation[] {
-  const { errors } = new Validator(schema as Schema, draftOf(schema), false).validate(value);
-  return errors
-    .filter((error) => !outer.includes(error.keyword))
-    .map((error) => ({
-      pointer: decodeURIComponent(error.instanceLocation.slice(1)),
-      keyword: error.keyword,
-      message: error.error,
-    }));
+/** check returns what is wrong; nothing, if that takes too long or browsers do not know a pattern of the schema. */
+export async function check(schema: object, value: unknown): Promise<Violation[]> {
+  const checking = new Worker(scriptURL(worker), { type: "module" });
+  try {
+    return await new Promise<Violation[]>((resolve) => {
+      checking.onmessage = ({ data }: MessageEvent<Violation[]>) => resolve(data);
+      checking.onerror = (event) => {
+        event.preventDefault();
+        resolve([]);
+      };
+      setTimeout(resolve, longest, []);
+      checking.postMessage({ schema, value });
+    });
+  } finally {
+    checking.terminate();
+  }
 }
 
+/** fits reports whether a value may be meant for one of a form's choices. Patterns, which can take long, do not count. */
 export function fits(schema: object | boolean, value: unknown): boolean {
   if (typeof schema === "boolean") return schema;
-  return new Validator(schema as Schema, draftOf(schema)).validate(value).valid;
+  return new Validator(withoutPatterns(schema) as Schema).validate(value).valid;
 }
 
-function draftOf(schema: object): SchemaDraft {
-  const named = "$schema" in schema ? String(schema.$schema) : "";
-  if (named.includes("draft-04")) return "4";
-  if (named.includes("draft-06") || named.includes("draft-07")) return "7";
-  return named.includes("2019-09") ? "2019-09" : "2020-12";
+function withoutPatterns(schema: object): unknown {
+  const kept = (key: string, value: unknown) =>
+    key === "patternProperties" || (/^(pattern|format)$/.test(key) && typeof value === "string") ? undefined : value;
+  return JSON.parse(JSON.stringify(schema, kept));
 }

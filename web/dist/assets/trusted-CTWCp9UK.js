@@ -1,0 +1,1 @@
+var e=/^\/(sw\.js|assets\/[\w.-]+\.js)$/,t={createScriptURL:t=>{if(!e.test(t))throw TypeError(`no script of this page`);return t}},{trustedTypes:n}=globalThis,r=n?.createPolicy(`farhand`,t)??t,i=e=>r.createScriptURL(e);export{i as t};
