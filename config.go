@@ -95,7 +95,7 @@ type Config struct {
 	Console string `env:"CONSOLE" envDefault:"on" doc:"on: serve the console at /console/ and the device page at /device. off: neither."`
 
 	// People may sign in at the console with the identity provider of JWT, by OpenID Connect.
-	ConsoleClient string `env:"CONSOLE_OIDC_CLIENT" doc:"Client id of the console at the provider of FARHAND_JWT_ISSUER: a public client with PKCE and the redirect URL https://<gateway>/console/sign-in. If it is also FARHAND_JWT_AUDIENCE, the console uses ID tokens, else access tokens. Empty: people sign in with a key or token."`
+	ConsoleClient string `env:"CONSOLE_OIDC_CLIENT" doc:"Client id of the console at the provider of FARHAND_JWT_ISSUER, a public client with PKCE and the redirect URL https://<gateway>/console/sign-in. If it is also FARHAND_JWT_AUDIENCE, the console uses ID tokens, else access tokens. Empty: people sign in with a key or token."`
 	ConsoleScopes string `env:"CONSOLE_OIDC_SCOPES" envDefault:"openid" doc:"Scopes that the console requests, separated by spaces. With offline_access, many providers give a refresh token."`
 
 	// ToolNames are the names that devices may register, and that may be called.

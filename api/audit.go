@@ -153,8 +153,11 @@ func (h *handler) exportPage(
 	return next, nil
 }
 
-// keyAudit is the context key of a request's auditDetail.
-const keyAudit = "farhand.audit"
+// Context keys: of a request's auditDetail, and of whether it is in the audit log already.
+const (
+	keyAudit    = "farhand.audit"
+	keyRecorded = "farhand.recorded"
+)
 
 // auditDetail is what only the handler of a request knows about it. Empty fields are derived from the route.
 type auditDetail struct {
@@ -165,30 +168,39 @@ type auditDetail struct {
 	reason  string // the decision
 }
 
-// audited returns a handler that records in the audit log what handle did, or failed to do. The entry's object is :id
-// in the path: a session below /api/sessions, a call below /api/calls, and otherwise the target. A handler with more
-// details sets them with noteAudit.
+// audited returns a handler that records in the audit log what handle did, or failed to do, unless handle has called
+// record itself.
 func (h *handler) audited(action string, handle handlerFunc) handlerFunc {
 	return func(c *gin.Context, q *params) error {
 		err := handle(c, q)
-		who := caller(c)
-		e := registry.AuditEntry{Tenant: who.Tenant, Actor: who.Actor(), Action: action}
-		switch id := c.Param("id"); action {
-		case registry.AuditSessionKick, registry.AuditSessionRename, registry.AuditTurnAbort:
-			e.SessionID = id
-		case registry.AuditCallCancel:
-			e.CallID = id
-		default:
-			e.Target = id
-		}
-		d, _ := c.Value(keyAudit).(auditDetail)
-		e.Action, e.Target, e.DeviceID = cmp.Or(d.action, e.Action), cmp.Or(d.target, e.Target), d.device
-		if e.Decide(err); err == nil {
-			e.Outcome, e.Reason = cmp.Or(d.outcome, e.Outcome), d.reason
-		}
-		h.Audit.Note(e)
+		h.record(c, action, err)
 		return err
 	}
+}
+
+// record adds a request to the audit log, once. The entry's object is :id in the path: a session below /api/sessions, a
+// call below /api/calls, and otherwise the target. A handler with more details sets them with noteAudit.
+func (h *handler) record(c *gin.Context, action string, err error) {
+	if c.GetBool(keyRecorded) {
+		return
+	}
+	c.Set(keyRecorded, true)
+	who := caller(c)
+	e := registry.AuditEntry{Tenant: who.Tenant, Actor: who.Actor(), Action: action}
+	switch id := c.Param("id"); action {
+	case registry.AuditSessionKick, registry.AuditSessionRename, registry.AuditTurnAbort:
+		e.SessionID = id
+	case registry.AuditCallCancel:
+		e.CallID = id
+	default:
+		e.Target = id
+	}
+	d, _ := c.Value(keyAudit).(auditDetail)
+	e.Action, e.Target, e.DeviceID = cmp.Or(d.action, e.Action), cmp.Or(d.target, e.Target), d.device
+	if e.Decide(err); err == nil {
+		e.Outcome, e.Reason = cmp.Or(d.outcome, e.Outcome), d.reason
+	}
+	h.Audit.Note(e)
 }
 
 func noteAudit(c *gin.Context, d auditDetail) { c.Set(keyAudit, d) }

@@ -118,6 +118,7 @@ func (h *handler) backUp(c *gin.Context, _ *params) error {
 		return err
 	}
 	defer func() { _ = file.Close() }()
+	h.record(c, registry.AuditBackup, nil) // before the first byte leaves, which may be long before the last
 	ctx, cancel := limitTransfer(c, size)
 	defer cancel()
 	ctx, stop := h.untilDraining(ctx)

@@ -77,13 +77,10 @@ func (s *Store) sweepSome(ctx context.Context, pod string, members []string, ten
 	if err != nil {
 		return err
 	}
-	for key := range before {
-		tenants[key.Tenant] = true
-	}
 	if err := s.removeTraces(ctx, before); err != nil {
 		return err
 	}
-	late, err := s.releaseClaims(ctx, pod, claims, before)
+	late, err := s.releaseClaims(ctx, pod, claims, before, tenants)
 	if err != nil {
 		return err
 	}
@@ -121,9 +118,9 @@ func (s *Store) readClaims(ctx context.Context, pod string, claims []registry.Re
 // releaseClaims ends the claims that are still current. It returns the hashes that have changed since they were read:
 // their pod is only late, and wrote in between. removeTraces has added the others to the mirrors of what they offered.
 // If more is expected of a session, because its previous connection offered it, releaseClaims adds it to all those
-// mirrors.
+// mirrors. It adds the tenants of the claims that it ended, so that of all pods that sweep only one reports each.
 func (s *Store) releaseClaims(
-	ctx context.Context, pod string, claims []registry.Ref, before hashes,
+	ctx context.Context, pod string, claims []registry.Ref, before hashes, tenants map[string]bool,
 ) (late hashes, err error) {
 	pipe := s.conn.Pipeline()
 	released := make([]*redisconn.Command, len(claims))
@@ -137,6 +134,9 @@ func (s *Store) releaseClaims(
 	pipe = s.conn.Pipeline()
 	for i, ref := range claims {
 		hash, expected, current := releasedHash(released[i])
+		if current {
+			tenants[ref.Key.Tenant] = true
+		}
 		if current && !maps.Equal(hash, before[ref.Key]) {
 			late[ref.Key] = hash
 		}
