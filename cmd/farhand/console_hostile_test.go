@@ -391,9 +391,18 @@ func trapSchemas() map[string]string {
 	return map[string]string{
 		"slow-pattern":    `{"properties":{"a":` + slow + `,"b":{"anyOf":[` + slow + `,{"type":"number"}],"default":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!"}}}`,
 		"unknown-pattern": `{"properties":{"a":{"type":"string","pattern":"(?i)^abc$","default":"ABC"}}}`,
-		"large-laughs":    `{"properties":{"x":{"$ref":"#/$defs/d11"}},"$defs":{` + laughs + `}}`,
-		"large-endless":   `{"properties":{"x":{"type":"array","minItems":1000000,"items":{"type":"string"}}}}`,
-		"large-wide":      `{"properties":{` + wide + `}}`,
+		"slow-name": `{"properties":{"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!":{"type":"string"}},` +
+			`"patternProperties":{"^(a+)+$":{}}}`,
+		"large-laughs":  `{"properties":{"x":{"$ref":"#/$defs/d11"}},"$defs":{` + laughs + `}}`,
+		"large-endless": `{"properties":{"x":{"type":"array","minItems":1000000,"items":{"type":"string"}}}}`,
+		"large-negative": `{"default":{"minItems":-1000000000000},"properties":{"x":{"$ref":"#/$defs/d11"}},"$defs":{` +
+			laughs + `}}`,
+		"large-escaped": `{"properties":{"x":{"$ref":"#/%24defs/d11"}},"$defs":{` + laughs + `}}`,
+		"large-named":   `{"properties":{"definitions":{"$ref":"#/$defs/d11"}},"$defs":{` + laughs + `}}`,
+		"large-self":    `{"properties":{"a":{"$ref":"#"},"b":{"$ref":"#"}}}`,
+		"large-by-id": `{"$schema":"https://json-schema.org/draft/2020-12/schema",` +
+			`"properties":{"x":{"$ref":"https://x.example/x"}},"$defs":{"x":{"$id":"https://x.example/x","properties":{"y":{"$ref":"#/$defs/d11"}},"$defs":{` + laughs + `}}}}`,
+		"large-wide": `{"properties":{` + wide + `}}`,
 		"prototype": `{"properties":{"__proto__":{"type":"object","default":{"polluted":1},"properties":{"polluted":{"default":1}}},` +
 			`"constructor":{"type":"object","properties":{"prototype":{"type":"object","default":{"polluted":1}}}}}}`,
 		"large-none": `{"properties":{}}`,

@@ -26,7 +26,11 @@ func (s *consoleStage) signInElsewhere() {
 	s.withProvider(oddities{})
 	s.see("grace", "Operate", "No call matches")
 	s.until("the view of before", isDeepView)
+	s.open(s.url + "/console/sign-in?code=of-a-stranger")
+	s.see("grace", "No device is connected")
+	s.busyProvider()
 	s.refreshes()
+	s.rejectedLate()
 	s.press("Sign out")
 	s.gone("grace")
 	eventually(s, waitLimit, "the refresh token is revoked", func() bool {
@@ -73,6 +77,38 @@ func (s *consoleStage) refreshes() {
 		}
 		s.provider.mu.Unlock()
 	}
+}
+
+// busyProvider refuses a renewal for now. The token is still good, so the person stays signed in.
+func (s *consoleStage) busyProvider() {
+	s.provider.be(oddities{token: func(w http.ResponseWriter, _ *http.Request) {
+		answerJSON(w, http.StatusTooManyRequests, map[string]any{"error": "temporarily_unavailable"})
+	}})
+	eval[string](s.pageBrowser, oidcRenewal+` = JSON.stringify({...JSON.parse(`+oidcRenewal+`), renew: 0})`)
+	s.press("Access")
+	s.until("a later try", `JSON.parse(`+oidcRenewal+` ?? "{}").renew > Date.now()`)
+	s.see("grace")
+	s.provider.be(oddities{})
+}
+
+// rejectedLate lets the gateway reject a token after the page has got the next. That one stays.
+func (s *consoleStage) rejectedLate() {
+	eval[bool](s.pageBrowser, `(() => {
+		const {fetch} = window, token = sessionStorage["farhand.token"];
+		sessionStorage["farhand.token"] = "the-one-before";
+		window.fetch = async (...request) => {
+			window.fetch = fetch;
+			const answer = await fetch(...request);
+			sessionStorage["farhand.token"] = token;
+			window.late = answer.status;
+			return answer;
+		};
+		return true;
+	})()`)
+	s.press("Access")
+	s.until("the late answer", `window.late === 401`)
+	s.press("Operate")
+	s.see("grace", "Pods")
 }
 
 func (s *consoleStage) oddProviders() {

@@ -253,10 +253,20 @@ func (s *consoleStage) progressAndCancel() {
 	s.press("Cancel call")
 	s.see("Cancelled", "The call was cancelled")
 	s.open(s.url + "/console/devices/anna/tools/stubborn")
-	s.press("Call")
+	s.until("click twice", `(async () => {
+		const button = [...document.querySelectorAll("button[type=submit]")].find(e => e.innerText === "Call");
+		button?.click();
+		await new Promise(done => setTimeout(done));
+		button?.click();
+		return button;
+	})()`)
 	s.see("half way")
 	s.press("Cancel call")
 	s.see("Cancelled")
+	var calls struct{ Calls []any }
+	if getJSON(s, s.pods[0].url+"/api/calls?tool=stubborn", &calls); len(calls.Calls) != 1 {
+		s.Errorf("two clicks are %d calls", len(calls.Calls))
+	}
 	s.press("Open the call")
 	s.see("Decisions", "Received by", "Delivered by")
 	close(s.late)

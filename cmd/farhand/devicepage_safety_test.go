@@ -456,7 +456,7 @@ func (s *phoneStage) insecure() {
 	s.tap("Connect")
 	s.see("No agent does anything")
 	s.offers("camera_snap", true)
-	s.gone("does not trust the gateway's certificate")
+	s.gone("may not trust the gateway's certificate")
 	s.tap("Stop")
 }
 
@@ -478,7 +478,7 @@ func (s *phoneStage) clickedThrough() {
 		s.Fatal("Chromium trusts the certificate of the test")
 	}
 	s.until("the warning is clicked through", `document.querySelector("#proceed-link")?.click(), location.pathname === "/device"`)
-	s.see("This browser does not trust the gateway's certificate", "cannot be installed")
+	s.see("This browser may not trust the gateway's certificate", "cannot be installed")
 	s.pictures("untrusted")
 	s.accessible("a page with an untrusted certificate")
 	s.tap("Connect")

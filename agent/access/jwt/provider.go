@@ -99,7 +99,8 @@ func safeURL(text string) bool {
 
 // notOfHost reports whether a byte cannot be in a host with a port. IPv6 addresses have colons and brackets.
 func notOfHost(b byte) bool {
-	return (b < 'a' || b > 'z') && (b < 'A' || b > 'Z') && (b < '0' || b > '9') && !strings.ContainsRune("-._:[]", rune(b))
+	return (b < 'a' || b > 'z') && (b < 'A' || b > 'Z') && (b < '0' || b > '9') &&
+		!strings.ContainsRune("-._:[]", rune(b))
 }
 
 func origin(text string) string {

@@ -48,8 +48,8 @@ export interface Asking {
 /** The credential of the page. It stays in this tab's session storage, and never stands in a URL. */
 export interface Credential {
   token(): string | Promise<string>;
-  /** Called when the gateway rejects the credential. */
-  rejected(): void;
+  /** Called when the gateway rejects a credential, which may not be the present one any more. */
+  rejected(token: string): void;
 }
 
 /** path joins parts to a path, each percent-encoded. */
@@ -92,7 +92,7 @@ export class Client {
       throw Problem.unreachable();
     }
     if (response.ok || response.status === 304) return response;
-    if (response.status === 401) this.credential.rejected();
+    if (response.status === 401) this.credential.rejected(token);
     throw await Problem.of(response);
   }
 

@@ -83,15 +83,19 @@ export async function finish(how: OIDC, answer: URLSearchParams, pending: Pendin
   });
 }
 
-/** renew gets new tokens. It rejects with Ended, or with why to try again later. */
-export async function renew(how: OIDC, refresh: string): Promise<Tokens> {
+/**
+ * renew gets new tokens. It rejects with Ended, or with why to try again later. Providers need not send a new ID token
+ * (OpenID Connect Core, 12.2): then the old token stays, and is renewed no more.
+ */
+export async function renew(how: OIDC, refresh: string, old: Tokens): Promise<Tokens> {
   return explained(how, async () => {
     const { provider, client, options } = parties(how);
     const response = await oauth.refreshTokenGrantRequest(provider, client, oauth.None(), refresh, options);
     const renewed = await oauth.processRefreshTokenResponse(provider, client, response).catch((error: unknown) => {
-      if (error instanceof oauth.ResponseBodyError && error.status < 500) throw new Ended();
+      if (error instanceof oauth.ResponseBodyError && error.error === "invalid_grant") throw new Ended();
       throw error;
     });
+    if (!renewed[how.token]) return { ...old, refresh: renewed.refresh_token ?? refresh, renew: undefined };
     return { refresh, ...tokens(how, renewed) };
   });
 }
@@ -121,7 +125,8 @@ function tokens(how: OIDC, given: oauth.TokenEndpointResponse): Tokens {
   if (!token) throw new Ended();
   const now = Date.now();
   const claims = how.token === "id_token" ? oauth.getValidatedIdTokenClaims(given) : undefined;
-  const life = claims ? claims.exp * 1000 - now : given.expires_in === undefined ? undefined : given.expires_in * 1000;
+  const seconds = claims ? claims.exp - claims.iat : given.expires_in; // whatever the time is on this machine
+  const life = seconds === undefined ? undefined : seconds * 1000;
   return {
     token,
     ...(given.refresh_token ? { refresh: given.refresh_token } : {}),

@@ -19,7 +19,8 @@ export const client = new Client({
     await renewed();
     return sessionStorage.getItem(key) ?? "";
   },
-  rejected: () => {
+  rejected: (token) => {
+    if (token !== (sessionStorage.getItem(key) ?? "")) return; // a late answer for the one before
     if (!signedIn()) {
       me.value = null;
       return;
@@ -62,6 +63,7 @@ export async function start(): Promise<void> {
 async function finish(back: URLSearchParams): Promise<boolean> {
   const flow = await import("./oidc");
   const pending = flow.takePending();
+  if (!pending && signedIn()) return true; // an old answer, or a link, ends no session
   if (pending) history.replaceState(null, "", pending.view);
   try {
     const how = await howToSignIn();
@@ -89,19 +91,23 @@ export async function signIn(token: string): Promise<void> {
 /** Whether there is a credential to sign out with. */
 export const signedIn = (): boolean => sessionStorage.getItem(key) !== null;
 
-/** signOut forgets the credential, and tells the provider that its refresh token is not used any more. */
 export function signOut(): void {
-  const refresh = renewal()?.refresh;
   leave("");
-  if (refresh) void revoke(refresh).catch(() => {}); // it expires unused
 }
 
-async function revoke(refresh: string): Promise<void> {
+/** revoke tells the provider that a refresh token is not used any more. If that fails, it expires unused. */
+function revoke(refresh: string | undefined): void {
+  if (refresh) void revoked(refresh).catch(() => {});
+}
+
+async function revoked(refresh: string): Promise<void> {
   const how = await howToSignIn();
   if (how) await (await import("./oidc")).revoke(how, refresh);
 }
 
+/** leave forgets the credential, and asks the person to sign in. */
 function leave(note: string): void {
+  revoke(renewal()?.refresh);
   forget();
   signInNote.value = note;
   me.value = null;
@@ -134,20 +140,24 @@ async function renewed(): Promise<void> {
 }
 
 async function renew(kept: Renewal, refresh: string): Promise<void> {
-  const flow = await import("./oidc");
+  let flow: typeof import("./oidc") | undefined; // an update of the gateway may have removed it
   const current = () => renewal()?.refresh === refresh; // else the person has signed out meanwhile
   try {
     const how = await howToSignIn();
+    flow = await import("./oidc");
     if (!how) throw new flow.Ended();
-    const tokens = await flow.renew(how, refresh);
+    const tokens = await flow.renew(how, refresh, { ...kept, token: sessionStorage.getItem(key) ?? "" });
     if (current()) keep(tokens);
+    else revoke(tokens.refresh);
   } catch (error) {
     if (!current()) return;
-    if (error instanceof flow.Ended) {
+    const past = Date.now() >= (kept.ends ?? 0);
+    if (past && error instanceof Problem) throw error; // of the gateway: the provider may still renew the token
+    // The policy of this page may not allow the provider. Signing in loads another.
+    if (past || (flow && error instanceof flow.Ended)) {
       leave(words.signIn.oidc.ended);
       throw new Problem(401, "unauthenticated", words.signIn.oidc.ended);
     }
-    if (Date.now() >= (kept.ends ?? 0)) throw new Problem(0, "unreachable", (error as Error).message);
     sessionStorage.setItem(renewalKey, JSON.stringify({ ...kept, renew: Date.now() + retry }));
   }
 }

@@ -188,7 +188,8 @@ export async function picture(quality: number, signal: AbortSignal): Promise<{ b
   const acts = taps.length > 0 ? ` The person used: ${taps.join(" ")}` : "";
   taps = [];
   const where = visible.value ? "visible" : "hidden";
-  return { blob: blob.slice(0, mostPicture, "image/jpeg"), text: `A picture of the canvas, which is ${where}.${seen}${acts}` };
+  const text = `A picture of the canvas, which is ${where}.${seen}${acts}`;
+  return { blob: blob.slice(0, mostPicture, "image/jpeg"), text };
 }
 
 const done = (): string =>

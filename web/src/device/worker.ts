@@ -2,7 +2,7 @@ import { signal } from "@preact/signals";
 
 import { scriptURL } from "../ui/trusted";
 
-/** This browser lets the page have no service worker: most often it distrusts the gateway's certificate. */
+/** This browser refuses the page a service worker: it distrusts the certificate, or blocks the page's storage. */
 export const workerRefused = signal(false);
 
 /** Installs the service worker, which keeps the shell of the page for when there is no network. */

@@ -137,9 +137,10 @@ export const words = {
     text: "Browsers give camera, microphone, location, notifications and more only to pages with https. The rest works.",
   },
   untrusted: {
-    title: "This browser does not trust the gateway's certificate",
-    text: "This page therefore cannot be installed, does not open without a network, and may be unable to notify you. " +
-      "The rest works. Install the certificate on this device, or use a gateway with a certificate of a known authority.",
+    title: "This browser may not trust the gateway's certificate",
+    text: "This page cannot be installed, does not open without a network, and may be unable to notify you. The rest " +
+      "works. The certificate is the likely cause: install it on this device, or use a gateway with a certificate of " +
+      "a known authority. Browsers that block this page's storage do the same.",
   },
   background: "Keep this page open and visible. Phones put pages to sleep in the background, and agents cannot reach them then.",
   hidden: (time: string) => `The page was asleep or in the background for ${time}`,

@@ -35,7 +35,7 @@ export const words = {
       with: (host: string) => `Sign in with ${host}`,
       insecure: (host: string) => `To sign in with ${host}, open this page with https.`,
       ended: "Your sign-in has ended. Sign in again, and this view opens again.",
-      refused: "The gateway does not accept the token of the identity provider. An administrator must compare audience and keys.",
+      refused: "The gateway does not accept the token of the identity provider. Sign in again; if that does not help, an administrator must compare audience and keys.",
       noRights: "You are signed in, but your account has no role here. Ask an administrator for one.",
       noToken: "The identity provider did not send the token that the gateway needs. Ask an administrator.",
       off: "The gateway does not offer this sign-in any more.",

@@ -22,8 +22,8 @@ function cellsOf(text: string): number {
 }
 
 /**
- * HTML within Markdown stays the text that it is. Pictures become their addresses. What would take the parser long stays
- * text, too: undefined is no token, false leaves it to the parser.
+ * HTML within Markdown stays the text that it is. Pictures become their addresses. What would take the parser long
+ * stays text, too: undefined is no token, false leaves it to the parser.
  */
 const marked = new Marked({
   gfm: true,

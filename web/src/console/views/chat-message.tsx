@@ -111,8 +111,9 @@ export function Call({ call }: { call: ShownCall }) {
 
 /** The address of a part, if it is one of this gateway's files. */
 function fileOf(part: Part): string | undefined {
-  const url = part.url && URL.parse(part.url, location.origin);
-  return url && url.origin === location.origin && url.pathname.startsWith("/blobs/") ? url.pathname : undefined;
+  if (!part.url || !URL.canParse(part.url, location.origin)) return undefined;
+  const url = new URL(part.url, location.origin);
+  return url.origin === location.origin && url.pathname.startsWith("/blobs/") ? url.pathname : undefined;
 }
 
 const pictures = ["image/png", "image/jpeg", "image/gif", "image/webp"];

@@ -10,11 +10,11 @@ import {
   type ValidatorType,
 } from "@rjsf/utils";
 import type { ComponentChildren } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { Button } from "../../ui/parts";
 import { words } from "../../words/en";
-import type { Args } from "./tool";
-import { check, fits, type Violation } from "./validate";
+import type { Args, OnCall } from "./tool";
+import { fits, type Violation, withoutPatternProperties } from "./validate";
 
 const text = words.tool;
 
@@ -34,8 +34,9 @@ function placed(violation: Violation): Violation {
 
 const validator: ValidatorType<Args> = {
   isValid: (schema, data, root) => {
-    const definitions = typeof schema === "object" ? { $defs: root?.$defs, definitions: root?.definitions } : {};
-    return fits({ ...definitions, ...schema }, data ?? {});
+    if (typeof schema === "boolean") return schema;
+    const { $schema, $defs, definitions } = root ?? {};
+    return fits({ ...($schema && { $schema }), $defs, definitions, ...schema }, data ?? {});
   },
   rawValidation: () => ({ errors: [] }),
   validateFormData: () => ({ errors: [], errorSchema: {} }), // the page does it, because it may take long
@@ -71,7 +72,7 @@ interface FormProps {
   schema: object;
   args: Args;
   onChange: (args: Args) => void;
-  onCall: (args: Args) => Promise<void>;
+  onCall: OnCall;
   footer: ComponentChildren;
 }
 
@@ -80,15 +81,15 @@ export default function Form({ schema, args, onChange, onCall, footer }: FormPro
   useEffect(() => {
     document.querySelector<HTMLElement>(".form .has-error :is(input, select, textarea)")?.focus();
   }, [found]);
+  const shown = useMemo(() => withoutPatternProperties(schema) as RJSFSchema, [schema]);
   const send = async (given: Args) => {
-    const violations = await check(schema, given);
+    const violations = await onCall(given);
     setFound(toErrorSchema<Args>(violations.map((violation) => errorOf(placed(violation)))));
-    if (violations.length === 0) await onCall(given);
   };
   return (
     <Rjsf<Args>
       className="form"
-      schema={schema as RJSFSchema}
+      schema={shown}
       formData={args}
       validator={validator}
       templates={templates as never}

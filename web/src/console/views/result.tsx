@@ -124,8 +124,8 @@ function PartView({ part }: { part: Part }) {
 
 /** Only links of this gateway are followed. */
 function local(url: string | undefined): string | undefined {
-  const path = url && URL.parse(url, location.href)?.pathname;
-  return path && /^\/blobs\/[\w-]+$/.test(path) ? path : undefined;
+  const path = url && URL.canParse(url, location.href) ? new URL(url, location.href).pathname : "";
+  return /^\/blobs\/[\w-]+$/.test(path) ? path : undefined;
 }
 
 async function read(part: Part, type = "application/octet-stream"): Promise<Blob> {

@@ -2,19 +2,24 @@ const mostValues = 5_000;
 
 /**
  * isSmall reports whether the form of a schema has a size that a page can show. It counts all values, those of what is
- * referred to each time, and elements that must be there.
+ * referred to each time, and elements that must be there. What refers elsewhere, or by an id, is not small.
  */
 export function isSmall(schema: object): boolean {
   let left = mostValues;
   const count = (at: unknown, above: readonly string[]): void => {
     if (--left < 0 || typeof at !== "object" || at === null) return;
     const before = left;
-    const { $ref, minItems } = at as { $ref?: unknown; minItems?: unknown };
+    const { $id, $ref, minItems } = at as Record<string, unknown>;
+    if (typeof $id === "string" && at !== schema) left = -1; // references within mean something else
     for (const [key, value] of Object.entries(at)) {
-      if (key !== "$defs" && key !== "definitions") count(value, above);
+      if (at !== schema || (key !== "$defs" && key !== "definitions")) count(value, above);
     }
-    if (typeof $ref === "string" && !above.includes($ref)) count(target(schema, $ref), [...above, $ref]);
-    if (typeof minItems === "number") left -= (before - left) * minItems;
+    if (typeof $ref === "string" && !above.includes($ref)) {
+      const to = target(schema, $ref);
+      if (to === undefined) left = -1;
+      count(to, [...above, $ref]);
+    }
+    if (typeof minItems === "number") left -= (before - left) * Math.max(0, minItems);
   };
   count(schema, []);
   return left >= 0;
@@ -22,6 +27,14 @@ export function isSmall(schema: object): boolean {
 
 function target(schema: object, ref: string): unknown {
   if (!ref.startsWith("#/")) return undefined;
-  const names = ref.slice(2).split("/").map((name) => name.replaceAll("~1", "/").replaceAll("~0", "~"));
-  return names.reduce<unknown>((at, name) => (Object(at) as Record<string, unknown>)[name], schema);
+  const names = decoded(ref.slice(2))?.split("/").map((name) => name.replaceAll("~1", "/").replaceAll("~0", "~"));
+  return names?.reduce<unknown>((at, name) => (Object(at) as Record<string, unknown>)[name], schema);
+}
+
+function decoded(text: string): string | undefined {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return undefined;
+  }
 }

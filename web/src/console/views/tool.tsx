@@ -1,5 +1,5 @@
 import { lazy, Suspense } from "preact/compat";
-import { useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Link } from "wouter-preact";
 import { path } from "../../api/client";
 import type { CallAccepted, CallAnswer, Session, Tool, ToolList } from "../../api/types";
@@ -15,12 +15,16 @@ import { CallView } from "./callview";
 import { CopyAs } from "./copybox";
 import { isSmall } from "./schemasize";
 import { ToolMarks } from "./toollist";
+import type { Violation } from "./validate";
 import "./tool.css";
 
 const text = words.tool;
 const Form = lazy(() => import("./form"));
 
 export type Args = Record<string, unknown>;
+
+/** OnCall calls the tool, unless the arguments do not fit its schema: then it returns why. */
+export type OnCall = (args: Args) => Promise<Violation[]>;
 
 interface Found {
   tool: Tool | undefined;
@@ -85,19 +89,30 @@ function Desk({ tool, session }: { tool: Tool; session: string | undefined }) {
   const id = query("call") || undefined;
   const watched = useCall(id);
   const timeout = Number(seconds) > 0 ? Math.round(Number(seconds) * 1000) : undefined;
-  const busy = watched.record !== undefined && !isFinal(watched.record.state);
-  const call = async (given: Args) => {
+  const [sending, setSending] = useState(false);
+  const left = useRef(false);
+  useEffect(() => () => void (left.current = true), []);
+  const running = watched.record ? !isFinal(watched.record.state) : id !== undefined && watched.error === undefined;
+  const busy = sending || running;
+  const call: OnCall = async (given) => {
     setProblem(undefined);
+    setSending(true);
     try {
+      const { check } = await import("./validate");
+      const violations = await check(tool.parameters, given);
+      if (violations.length > 0 || left.current) return violations;
       const at = session
         ? path("api", "sessions", session, "tools", tool.name, "call")
         : path("api", "tools", tool.name, "call");
       const body = { args: given, mode: "async", ...(timeout && { timeout_ms: timeout }) };
       const accepted = await client.post<CallAccepted | CallAnswer>(at, body);
-      setQuery({ call: accepted.call_id });
+      if (!left.current) setQuery({ call: accepted.call_id });
     } catch (error) {
       setProblem(error);
+    } finally {
+      setSending(false);
     }
+    return [];
   };
   return (
     <div class="halves">
@@ -143,7 +158,7 @@ interface EditorProps {
   tool: Tool;
   args: Args;
   onChange: (args: Args) => void;
-  onCall: (args: Args) => Promise<void>;
+  onCall: OnCall;
   busy: boolean;
   again: boolean;
   children: preact.ComponentChildren;
@@ -207,7 +222,7 @@ interface JSONEditorProps {
   tool: Tool;
   args: Args;
   onChange: (args: Args) => void;
-  onCall: (args: Args) => Promise<void>;
+  onCall: OnCall;
   footer: preact.ComponentChildren;
 }
 
@@ -218,12 +233,10 @@ function JSONEditor({ tool, args, onChange, onCall, footer }: JSONEditorProps) {
     event.preventDefault();
     const { value, error } = read(written);
     if (!value) return setErrors([error!]);
-    const { check } = await import("./validate");
-    const found = await check(tool.parameters, value);
+    const found = await onCall(value);
     setErrors(
       found.length > 0 ? [text.invalid, ...found.map(({ pointer, message }) => `${pointer || "/"} ${message}`)] : [],
     );
-    if (found.length === 0) await onCall(value);
   };
   return (
     <form class="stack" onSubmit={send}>

@@ -1,7 +1,8 @@
-// Checks arguments against a tool's JSON Schema as the gateway does, without making code from the schema. It is a worker:
-// a pattern of a device can keep it busy for longer than anyone waits.
+// Checks arguments against a tool's JSON Schema as the gateway does, without making code from the schema. It is a
+// worker: a pattern of a device can keep it busy for longer than anyone waits.
 
-import { type Schema, type SchemaDraft, Validator } from "@cfworker/json-schema";
+import { type Schema, Validator } from "@cfworker/json-schema";
+import { draftOf } from "./draft";
 import type { Violation } from "./validate";
 
 /** Errors of these only say that something inside is wrong. */
@@ -16,13 +17,6 @@ function check(schema: object, value: unknown): Violation[] {
       keyword: error.keyword,
       message: error.error,
     }));
-}
-
-function draftOf(schema: object): SchemaDraft {
-  const named = "$schema" in schema ? String(schema.$schema) : "";
-  if (named.includes("draft-04")) return "4";
-  if (named.includes("draft-06") || named.includes("draft-07")) return "7";
-  return named.includes("2019-09") ? "2019-09" : "2020-12";
 }
 
 addEventListener("message", ({ data: { schema, value } }: MessageEvent<{ schema: object; value: unknown }>) =>

@@ -2,6 +2,7 @@
 
 import { type Schema, Validator } from "@cfworker/json-schema";
 import { scriptURL } from "../../ui/trusted";
+import { draftOf } from "./draft";
 import worker from "./validate-worker?worker&url";
 
 export interface Violation {
@@ -31,14 +32,20 @@ export async function check(schema: object, value: unknown): Promise<Violation[]
   }
 }
 
-/** fits reports whether a value may be meant for one of a form's choices. Patterns, which can take long, do not count. */
+/** fits reports whether a value may be meant for one of a form's choices. Patterns do not count: they can take long. */
 export function fits(schema: object | boolean, value: unknown): boolean {
   if (typeof schema === "boolean") return schema;
-  return new Validator(withoutPatterns(schema) as Schema).validate(value).valid;
+  return new Validator(withoutPatterns(schema) as Schema, draftOf(schema)).validate(value).valid;
 }
 
 function withoutPatterns(schema: object): unknown {
   const kept = (key: string, value: unknown) =>
-    key === "patternProperties" || (/^(pattern|format)$/.test(key) && typeof value === "string") ? undefined : value;
-  return JSON.parse(JSON.stringify(schema, kept));
+    /^(pattern|format)$/.test(key) && typeof value === "string" ? undefined : value;
+  return JSON.parse(JSON.stringify(withoutPatternProperties(schema), kept));
+}
+
+/** withoutPatternProperties returns a copy of a schema whose form tries no pattern of a device on names. */
+export function withoutPatternProperties(schema: object): object {
+  const kept = (key: string, value: unknown) => (key === "patternProperties" ? undefined : value);
+  return JSON.parse(JSON.stringify(schema, kept)) as object;
 }
