@@ -400,6 +400,9 @@ func trapSchemas() map[string]string {
 		"large-escaped": `{"properties":{"x":{"$ref":"#/%24defs/d11"}},"$defs":{` + laughs + `}}`,
 		"large-named":   `{"properties":{"definitions":{"$ref":"#/$defs/d11"}},"$defs":{` + laughs + `}}`,
 		"large-self":    `{"properties":{"a":{"$ref":"#"},"b":{"$ref":"#"}}}`,
+		"large-within":  `{"properties":{"n":{"$ref":"#/$defs/n"}},"$defs":{"n":{"type":"object","properties":{"items":{"$ref":"#/$defs/n"}}}}}`,
+		"tree": `{"properties":{"n":{"$ref":"#/$defs/n"}},"$defs":{"n":{"type":"object","properties":{"name":{"type":"string"},` +
+			`"n":{"type":"array","items":{"$ref":"#/$defs/n"}}}}}}`,
 		"large-by-id": `{"$schema":"https://json-schema.org/draft/2020-12/schema",` +
 			`"properties":{"x":{"$ref":"https://x.example/x"}},"$defs":{"x":{"$id":"https://x.example/x","properties":{"y":{"$ref":"#/$defs/d11"}},"$defs":{` + laughs + `}}}}`,
 		"large-wide": `{"properties":{` + wide + `}}`,

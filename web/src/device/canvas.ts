@@ -197,7 +197,7 @@ const done = (): string =>
 
 /** Refuses what is no public web page. Names that resolve to a private address are the browser's to refuse. */
 function check(url: string): void {
-  const target = URL.parse(url);
+  const target = URL.canParse(url) ? new URL(url) : undefined;
   if (!target || !/^https?:$/.test(target.protocol)) throw new TypeError("the url must be http or https");
   if (target.username || target.password) throw new TypeError("the url must not have a user name or password");
   const host = target.hostname;

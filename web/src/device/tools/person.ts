@@ -47,7 +47,7 @@ async function askPerson({ question, choices = [], text, placeholder }: Asked, c
 const openable = /^https?:$/;
 
 async function openURL({ url, reason }: { url: string; reason?: string }, call: Call): Promise<string> {
-  const target = URL.parse(url);
+  const target = URL.canParse(url) ? new URL(url) : undefined;
   if (!target || !openable.test(target.protocol)) throw new TypeError("the url must be http or https");
   if (target.username || target.password) throw new TypeError("the url must not have a user name or password");
   const { question, action } = words.tools.open_url!;
