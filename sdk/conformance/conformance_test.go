@@ -1,6 +1,7 @@
 package conformance_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"net/http/httptest"
@@ -15,7 +16,10 @@ import (
 	"github.com/farhand/farhand/internal/chromiumtest"
 )
 
-var update = flag.Bool("update", false, "write the table of results")
+var (
+	update = flag.Bool("update", false, "write the table of results")
+	chosen = flag.String("sdks", "go,node,chromium", "SDKs to test, separated by commas")
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(driverVariable) != "" {
@@ -27,9 +31,25 @@ func TestMain(m *testing.M) {
 
 // sdk is one that is tested.
 type sdk struct {
-	name  string
-	has   []string // of what cases need
-	drive func(t *testing.T, c testCase) driver
+	flag string // its name in -sdks
+	name string
+	has  []string // of what cases need
+	// prepare starts what its devices share.
+	prepare func(t *testing.T) drive
+}
+
+// drive starts the device of a case.
+type drive func(t *testing.T, c testCase) driver
+
+// allSDKs are those of the table.
+func allSDKs(t *testing.T) []sdk {
+	everything := []string{"conversation", "store"}
+	typescript := sync.OnceValue(func() string { return buildSDK(t) })
+	return []sdk{
+		{"go", "Go", everything, prepareGo},
+		{"node", "Node.js", everything, func(t *testing.T) drive { return prepareNode(t, typescript()) }},
+		{"chromium", "Chromium", everything, func(t *testing.T) drive { return prepareChromium(t, typescript()) }},
+	}
 }
 
 // lacks returns what a case needs and the SDK does not have.
@@ -42,57 +62,58 @@ func (s *sdk) lacks(c testCase) string {
 	return ""
 }
 
-// makeSDKs starts the programs of the SDKs. Devices share a program, unless it is restarted.
-func makeSDKs(t *testing.T) []sdk {
-	t.Helper()
-	dist := buildSDK(t)
-	site := httptest.NewServer(pages(dist))
-	t.Cleanup(site.Close)
-	browser := chromiumtest.Start(t)
-	node := func(t *testing.T) (*host, func()) {
+func prepareGo(*testing.T) drive {
+	return func(t *testing.T, _ testCase) driver {
+		journal := filepath.Join(t.TempDir(), "device.jsonl")
+		h, restart := startProgram(t, func() *exec.Cmd {
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), driverVariable+"="+journal)
+			return cmd
+		})
+		return &hosted{h, "", restart}
+	}
+}
+
+func prepareNode(t *testing.T, dist string) drive {
+	return share(t, func(t *testing.T) (*host, func()) {
 		store := filepath.Join(t.TempDir(), "device.jsonl")
 		return startProgram(t, func() *exec.Cmd {
 			return exec.Command("node", "--no-warnings", "drivers/node.mjs", filepath.Join(dist, "node.js"), store)
 		})
-	}
-	page := func(t *testing.T) (*host, func()) { return openPage(t, browser, site.URL+"/drivers/page.html") }
-	sharedNode, _ := node(t)
-	sharedPage, _ := page(t)
-	return []sdk{
-		{"Go", []string{"conversation", "store"}, func(t *testing.T, _ testCase) driver {
-			journal := filepath.Join(t.TempDir(), "device.jsonl")
-			h, restart := startProgram(t, func() *exec.Cmd {
-				cmd := exec.Command(os.Args[0])
-				cmd.Env = append(os.Environ(), driverVariable+"="+journal)
-				return cmd
-			})
-			return &hosted{h, "", restart}
-		}},
-		{"Node.js", []string{"conversation", "store"}, share(sharedNode, node)},
-		{"Chromium", []string{"conversation", "store"}, share(sharedPage, page)},
-	}
+	})
 }
 
-// share drives a case with the shared host, or one that can be restarted.
-func share(shared *host, own func(*testing.T) (*host, func())) func(*testing.T, testCase) driver {
+func prepareChromium(t *testing.T, dist string) drive {
+	site := httptest.NewServer(pages(dist))
+	t.Cleanup(site.Close)
+	browser := chromiumtest.Start(t)
+	return share(t, func(t *testing.T) (*host, func()) { return openPage(t, browser, site.URL+"/drivers/page.html") })
+}
+
+// share drives a case with a shared host, or one that can be restarted.
+func share(t *testing.T, start func(*testing.T) (*host, func())) drive {
+	shared, _ := start(t)
 	return func(t *testing.T, c testCase) driver {
 		if !c.restarts() {
 			return &hosted{shared, c.name, nil}
 		}
-		h, restart := own(t)
+		h, restart := start(t)
 		return &hosted{h, c.name, restart}
 	}
 }
 
-// TestConformance plays each case with each SDK, and compares what came out with the table of README.md.
+// TestConformance plays each case with each chosen SDK, and compares what came out with the table of README.md.
 func TestConformance(t *testing.T) {
-	cases := readCases(t)
-	sdks := makeSDKs(t)
+	cases, sdks := readCases(t), allSDKs(t)
 	var mu sync.Mutex
 	results := map[string]string{} // by case and SDK
 	t.Run("cases", func(t *testing.T) {
-		for _, c := range cases {
-			for _, s := range sdks {
+		for _, s := range sdks {
+			if !slices.Contains(strings.Split(*chosen, ","), s.flag) {
+				continue
+			}
+			start := s.prepare(t)
+			for _, c := range cases {
 				if s.lacks(c) != "" {
 					results[c.name+s.name] = "–"
 					continue
@@ -104,7 +125,7 @@ func TestConformance(t *testing.T) {
 						defer mu.Unlock()
 						results[c.name+s.name] = map[bool]string{true: "FAILED", false: "✓"}[t.Failed()]
 					})
-					p := &play{t: t, gateway: newGateway(t), driver: s.drive(t, c)}
+					p := &play{t: t, gateway: newGateway(t), driver: start(t, c)}
 					p.run(c)
 				})
 			}
@@ -114,41 +135,61 @@ func TestConformance(t *testing.T) {
 }
 
 const (
+	tablePath  = "README.md"
 	tableBegin = "<!-- The table is generated by `go test ./sdk/conformance -update`. -->\n"
 	tableEnd   = "<!-- The end of the table. -->\n"
 )
 
-// checkTable compares the table of results with that of the docs.
+// checkTable compares the results with the table of the docs. Those of SDKs that were not chosen stay as they are.
 func checkTable(t *testing.T, cases []testCase, sdks []sdk, results map[string]string) {
 	t.Helper()
-	if len(results) < len(cases)*len(sdks) {
-		return // -run chose some
-	}
-	var table strings.Builder
-	table.WriteString("| case | what the device does |")
-	for _, s := range sdks {
-		table.WriteString(" " + s.name + " |")
-	}
-	table.WriteString("\n| --- | --- |" + strings.Repeat(" --- |", len(sdks)) + "\n")
-	for _, c := range cases {
-		fmt.Fprintf(&table, "| `%s` | %s |", c.name, c.About)
-		for _, s := range sdks {
-			table.WriteString(" " + results[c.name+s.name] + " |")
-		}
-		table.WriteString("\n")
-	}
-	t.Logf("\n%s", table.String())
-	const path = "README.md"
-	text, err := os.ReadFile(path)
+	text, err := os.ReadFile(tablePath)
 	must(t, err)
 	before, rest, found := strings.Cut(string(text), tableBegin)
 	old, after, ended := strings.Cut(rest, tableEnd)
-	switch {
-	case !found || !ended:
-		t.Fatalf("%s has no place for the table", path)
-	case *update:
-		must(t, os.WriteFile(path, []byte(before+tableBegin+"\n"+table.String()+"\n"+tableEnd+after), 0o644))
-	case !t.Failed() && strings.TrimSpace(old) != strings.TrimSpace(table.String()):
-		t.Errorf("the table in %s is not what came out; run go test ./sdk/conformance -update", path)
+	if !found || !ended {
+		t.Fatalf("%s has no place for the table", tablePath)
 	}
+	known := tableCells(old)
+	var head, table strings.Builder
+	for _, s := range sdks {
+		head.WriteString(" " + s.name + " |")
+	}
+	for _, c := range cases {
+		fmt.Fprintf(&table, "| `%s` | %s |", c.name, c.About)
+		for _, s := range sdks {
+			table.WriteString(" " + cmp.Or(results[c.name+s.name], known[c.name+s.name], "?") + " |")
+		}
+		table.WriteString("\n")
+	}
+	made := "| case | what the device does |" + head.String() + "\n| --- | --- |" +
+		strings.Repeat(" --- |", len(sdks)) + "\n" + table.String()
+	t.Logf("\n%s", made)
+	switch {
+	case *update:
+		must(t, os.WriteFile(tablePath, []byte(before+tableBegin+"\n"+made+"\n"+tableEnd+after), 0o644))
+	case !t.Failed() && strings.TrimSpace(old) != strings.TrimSpace(made):
+		t.Errorf("the table in %s is not what came out; run go test ./sdk/conformance -update", tablePath)
+	}
+}
+
+// tableCells returns the cells of a table by case and SDK.
+func tableCells(table string) map[string]string {
+	cells := map[string]string{}
+	var names []string
+	for line := range strings.Lines(table) {
+		row := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
+		switch {
+		case len(row) < 3:
+		case names == nil:
+			names = row
+		default:
+			for i, cell := range row[2:] {
+				if i+2 < len(names) {
+					cells[strings.Trim(row[0], " `")+strings.TrimSpace(names[i+2])] = strings.TrimSpace(cell)
+				}
+			}
+		}
+	}
+	return cells
 }

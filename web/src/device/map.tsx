@@ -16,7 +16,8 @@ const high = 40;
 export function WorldMap({ latitude, longitude, label }: Place) {
   const [land, setLand] = useState("");
   useEffect(() => {
-    void import("./land").then(({ coasts }) => setLand(coasts()));
+    // Without a network the place is shown without coasts.
+    void import("./land").then(({ coasts }) => setLand(coasts()), () => {});
   }, []);
   const y = Math.min(Math.max(-latitude - high / 2, -90), 90 - high);
   const numbers = `${latitude.toFixed(5)}, ${longitude.toFixed(5)}`;
