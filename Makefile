@@ -45,9 +45,9 @@ tidy: ## go.mod and go.sum of both modules
 vuln: ## known vulnerabilities in what is called
 	@GO=$(GO) sh .ci/vuln
 
-ATTACKPART ?= 1/1
-unit: ## unit, integration and attack suites, seeds of the fuzz targets; ATTACKPART=1/3 for a third of the attacks
-	@GO=$(GO) ATTACKPART=$(ATTACKPART) sh .ci/unit
+PART ?= 1/1
+unit: ## unit, integration and attack suites, seeds of the fuzz targets; PART=1/3 for a third of what costs the most
+	@GO=$(GO) PART=$(PART) sh .ci/unit
 
 attack: ## what an attacker with a valid token would do, against pods of 3.5 GiB; part of unit, too
 	$(GO) test -race -timeout 20m -count=1 -run '^TestAttack[A-Z]' -v ./cmd/farhand

@@ -167,6 +167,13 @@ func (s *phoneStage) later(tool, args string) (get func() toolReply) {
 		}
 		answers <- r
 	}()
+	step.Cleanup(func() {
+		select {
+		case r := <-answers: // which the step did not get as far as to read
+			step.Logf("%s answered %+v", tool, r)
+		default:
+		}
+	})
 	return func() toolReply {
 		s.Helper()
 		select {

@@ -8,6 +8,8 @@ const kinds = {
   audio: ["audio/mp4", "audio/webm;codecs=opus", "audio/webm"],
 };
 
+const patience = 5000; // ms more for the first data of an encoder that begins late, as on a busy phone
+
 export const records = (): boolean => "MediaRecorder" in globalThis;
 
 /** Opens a stream, hands it to use, and turns it off. The stream of a call that ended while the person was asked, too. */
@@ -36,7 +38,12 @@ export async function record(stream: MediaStream, kind: keyof typeof kinds, ms: 
     ...(mimeType && { mimeType }), videoBitsPerSecond: 2_000_000, audioBitsPerSecond: 64_000,
   });
   const pieces: Blob[] = [];
-  recorder.ondataavailable = ({ data }) => void pieces.push(data);
+  const first = new Promise<void>((resolve) => {
+    recorder.ondataavailable = ({ data }) => {
+      pieces.push(data);
+      if (data.size > 0) resolve();
+    };
+  });
   const ended = new Promise<void>((resolve, reject) => {
     recorder.onstop = () => resolve();
     recorder.onerror = () => reject(new Error("the browser cannot record"));
@@ -45,7 +52,8 @@ export async function record(stream: MediaStream, kind: keyof typeof kinds, ms: 
   const second = setInterval(() => call.progress(Math.min(ms, Date.now() - began) / 1000, ms / 1000), 1000);
   const began = Date.now();
   try {
-    await Promise.race([pause(ms, call.signal), ended]);
+    const full = pause(ms, call.signal).then(() => Promise.race([first, pause(patience, call.signal)]));
+    await Promise.race([full, ended]);
   } finally {
     clearInterval(second);
     if (recorder.state !== "inactive") recorder.stop();
