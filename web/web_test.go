@@ -93,6 +93,11 @@ func TestHeaders(t *testing.T) {
 	if p := device.Get("Permissions-Policy"); !strings.Contains(p, "camera=(self)") {
 		t.Errorf("the device page may use %s", p)
 	}
+	for page, h := range map[string]http.Header{"console": console, "device page": device} {
+		if p := h.Get("X-DNS-Prefetch-Control"); p != "off" {
+			t.Errorf("the %s may look up names of links: %q", page, p)
+		}
+	}
 	if console.Get("Cross-Origin-Opener-Policy") != "same-origin" || console.Get("Cache-Control") != "no-cache" {
 		t.Errorf("the console: %v", console)
 	}

@@ -93,7 +93,8 @@ func TestHostileTextsRunNothing(t *testing.T) {
 	}
 	h := &hostileStage{texts: texts}
 	h.url = startPod(t, append(agentSettings(providerOpenAI, scripted.OpenAIFunc(t, h.model)), "FARHAND_MAX_SCHEMA=512KiB",
-		"FARHAND_PAIRING=open", "FARHAND_POLICY_FILE="+file)...).url
+		"FARHAND_PAIRING=open", "FARHAND_POLICY_FILE="+file, "FARHAND_MAX_TOOLS=5000", "FARHAND_MAX_TOOL_BYTES=8MiB",
+		"FARHAND_MAX_OUTPUT=16MiB", hostileUpstream(t, texts))...).url
 	connectHostile(t, h.url, texts)
 	h.pageBrowser = startPageBrowser(t)
 	for _, step := range []struct {
@@ -101,7 +102,7 @@ func TestHostileTextsRunNothing(t *testing.T) {
 		do   func()
 	}{
 		{"devices, tools and calls", h.devices}, {"approvals", h.approvals}, {"access", h.access}, {"chat", h.chat},
-		{"tools that are traps", h.traps}, {"what runs is noticed", h.noticed},
+		{"tools that are traps", h.traps}, {"MCP servers", h.mcpServers}, {"large lists and results", h.large}, {"what runs is noticed", h.noticed},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { h.TB = t; step.do(); h.quiet() }) {
 			t.Fatal("the other steps need this one")
@@ -337,7 +338,7 @@ func connectHostile(t *testing.T, url string, texts []string) {
 				return map[string]any{"text": strings.Repeat(texts[2], 40_000), "__proto__": map[string]any{"polluted": 1}}, nil
 			}))
 	}
-	connectDevice(t, url, "traps-0", traps...)
+	connectFully(t, url, "traps-0", traps...)
 	connectDevice(t, url, "hostile-0", append(hostileTools(texts), client.WithDevice("hostile", texts[0], ""))...)
 }
 

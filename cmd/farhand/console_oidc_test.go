@@ -5,8 +5,10 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
 )
 
@@ -30,6 +32,7 @@ func (s *consoleStage) signInElsewhere() {
 	s.see("grace", "No device is connected")
 	s.busyProvider()
 	s.refreshes()
+	s.partIsGone()
 	s.rejectedLate()
 	s.press("Sign out")
 	s.gone("grace")
@@ -43,6 +46,7 @@ func (s *consoleStage) signInElsewhere() {
 	}
 	s.oddProviders()
 	s.replayedCode()
+	s.idToken()
 	s.signInEnds()
 	s.nothingLeaked()
 	s.fill("Key or token", fleetToken)
@@ -89,6 +93,27 @@ func (s *consoleStage) busyProvider() {
 	s.until("a later try", `JSON.parse(`+oidcRenewal+` ?? "{}").renew > Date.now()`)
 	s.see("grace")
 	s.provider.be(oddities{})
+}
+
+// partIsGone: an update of the gateway has removed the part of the page that renews tokens. The person stays signed in
+// while the token is good.
+func (s *consoleStage) partIsGone() {
+	s.openAgain() // nothing of it is loaded
+	s.see("grace", "Pods")
+	block := func(patterns ...*network.BlockPattern) {
+		tellBrowser(s.pageBrowser, network.SetBlockedURLs, network.SetBlockedURLsParams{URLPatterns: patterns})
+	}
+	block(&network.BlockPattern{URLPattern: s.url + "/assets/oidc-*", Block: true})
+	eval[string](s.pageBrowser, oidcRenewal+` = JSON.stringify({...JSON.parse(`+oidcRenewal+`), renew: 0})`)
+	s.press("Access")
+	s.until("a later try", `JSON.parse(`+oidcRenewal+` ?? "{}").renew > Date.now()`)
+	s.see("grace", "Pairing")
+	if !eval[bool](s.pageBrowser, `"farhand.reloaded" in sessionStorage && delete sessionStorage["farhand.reloaded"]`) {
+		s.Error("the page was not loaded again")
+	}
+	block()
+	s.press("Operate")
+	s.see("Pods")
 }
 
 // rejectedLate lets the gateway reject a token after the page has got the next. That one stays.
@@ -165,6 +190,30 @@ func (s *consoleStage) replayedCode() {
 		verifier: "x".repeat(43), state: `+quoted(to.Query().Get("state"))+`}))`)
 	s.open(answer)
 	s.see("says: The code is not valid.")
+}
+
+// wantsIDToken makes the gateway ask for an ID token, as if the console's client were its audience.
+const wantsIDToken = `{
+	const real = window.fetch;
+	window.fetch = async (to, ...rest) => {
+		const answer = await real(to, ...rest);
+		if (!String(to.url ?? to).endsWith("/sign-in")) return answer;
+		return new Response((await answer.text()).replace("access_token", "id_token"), answer);
+	};
+}`
+
+// idToken: its life is that of its own times, whatever the clock of the page and the life of the access token.
+func (s *consoleStage) idToken() {
+	script := evalScript(s.pageBrowser, wantsIDToken)
+	s.withProvider(oddities{})
+	s.see("grace")
+	left := eval[int](s.pageBrowser, `Math.round((JSON.parse(`+oidcRenewal+`).ends - Date.now()) / 1000)`)
+	if life := int((600*time.Second + idTokenAge).Seconds()); left <= 600 || left > life {
+		s.Errorf("the token is good for %d s of %d", left, life)
+	}
+	s.press("Sign out")
+	tellBrowser(s.pageBrowser, page.RemoveScriptToEvaluateOnNewDocument,
+		page.RemoveScriptToEvaluateOnNewDocumentParams{Identifier: script})
 }
 
 // signInEnds takes the refresh token back, and then lets a token without one end. Signing in again leads back.

@@ -276,17 +276,19 @@ func (s *consoleStage) progressAndCancel() {
 func (s *consoleStage) copyAs() {
 	s.open(s.url + "/console/devices/anna/tools/camera_snap")
 	s.press("JSON")
-	s.fill("Arguments as JSON", `{"facing":"back","place":{"room":"it's \u202e here"}}`)
+	s.fill("Arguments as JSON", `{"facing":"back","place":{"room":"it's \u202e 😀 here"}}`)
 	for _, form := range []string{"curl", "CLI", "TypeScript", "Python", "MCP"} {
 		s.press(form)
 		s.until(form, `document.body.innerText.includes("\\u202e")`)
 	}
-	s.press("curl")
-	written := eval[string](s.pageBrowser, `[...document.querySelectorAll("pre")]
-		.find(e => e.innerText.includes("curl -X POST")).innerText`)
-	p := start(s.parent(), []string{"FARHAND_TOKEN=" + fleetToken}, "sh", "-c", written)
-	if code := p.exit(s); code != 0 || !strings.Contains(p.out.String(), "snap.png") {
-		s.Errorf("%s\nends with %d: %s", written, code, p.out)
+	for form, runs := range map[string]string{"curl": "sh", "Python": "python3"} {
+		s.press(form)
+		written := eval[string](s.pageBrowser, `[...document.querySelectorAll("pre")]
+			.find(e => /curl -X POST|urllib/.test(e.innerText)).innerText`)
+		p := start(s.parent(), []string{"FARHAND_TOKEN=" + fleetToken}, runs, "-c", written)
+		if code := p.exit(s); code != 0 || !strings.Contains(p.out.String(), "a picture") {
+			s.Errorf("%s\nends with %d: %s", written, code, p.out)
+		}
 	}
 }
 

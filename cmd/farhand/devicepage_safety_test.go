@@ -178,17 +178,19 @@ func (s *phoneStage) hostileCanvas() {
 	s.forgiven()
 }
 
-// approval: the person at the device decides about a call that needs approval, with everything it has.
-func (s *phoneStage) approval() {
+// asker returns what calls a tool as an agent whose calls need approval, and says how that ended.
+func (s *phoneStage) asker() func(tool, args string) chan string {
+	s.Helper()
 	_, raw := request(s, http.MethodPost, s.balancer+"/api/keys", `{"name":"agent","roles":["caller"]}`)
 	var key struct{ Key string }
 	if err := json.Unmarshal(raw, &key); err != nil {
 		s.Fatalf("no key: %s", raw)
 	}
-	call := func() chan string {
+	return func(tool, args string) chan string {
 		answer := make(chan string, 1)
 		go func() {
-			req, _ := http.NewRequest(http.MethodPost, s.balancer+"/api/tools/camera_snap/call", strings.NewReader(`{"args":{"facing":"front"}}`))
+			req, _ := http.NewRequest(http.MethodPost, s.balancer+"/api/tools/"+tool+"/call",
+				strings.NewReader(`{"args":`+args+`}`))
 			req.Header.Set("Authorization", "Bearer "+key.Key)
 			req.Header.Set("Content-Type", "application/json")
 			resp, err := http.DefaultClient.Do(req)
@@ -203,7 +205,12 @@ func (s *phoneStage) approval() {
 		}()
 		return answer
 	}
-	allowed := call()
+}
+
+// approval: the person at the device decides about a call that needs approval, with everything it has.
+func (s *phoneStage) approval() {
+	call := s.asker()
+	allowed := call("camera_snap", `{"facing":"front"}`)
 	s.see("Allow “Take pictures”?", `"facing": "front"`, "Always allow this")
 	s.pictures("approval")
 	s.accessible("an approval")
@@ -211,12 +218,38 @@ func (s *phoneStage) approval() {
 	if got := <-allowed; got != "200 true 1" {
 		s.Errorf("allowed: %s", got)
 	}
-	denied := call()
+	denied := call("camera_snap", `{"facing":"front"}`)
 	s.tap("Deny")
 	if got := <-denied; strings.Contains(got, "true") {
 		s.Errorf("denied: %s", got)
 	}
 	s.unasked("Always allow this")
+}
+
+// hostileApproval: code with all texts is asked about as the agent wrote it, and allowed for the canvas alone.
+func (s *phoneStage) hostileApproval() {
+	code := "/*" + strings.Join(hostileTexts(), "\n") + "\u202e*/ 6 * 7"
+	var args strings.Builder
+	exact := json.NewEncoder(&args)
+	exact.SetEscapeHTML(false)
+	if err := exact.Encode(map[string]string{"javaScript": code}); err != nil {
+		s.Fatal(err)
+	}
+	allowed := s.asker()("canvas_eval", args.String())
+	s.see("Always allow this", "invisible")
+	if !eval[bool](s.pageBrowser, `(shown => JSON.parse(shown).javaScript === `+quoted(code)+` && !shown.includes("\u202e"))(
+		document.querySelector(".prompt pre").textContent)`) {
+		s.Error("the code is not shown as it is")
+	}
+	if strange := eval[int](s.pageBrowser,
+		`document.querySelectorAll(".prompt :not(header, span, time, h2, p, pre, div, button)").length`); strange > 0 {
+		s.Errorf("%d elements are of the agent", strange)
+	}
+	s.tap("Allow once")
+	if got := <-allowed; got != "200 true 0" {
+		s.Errorf("allowed: %s", got)
+	}
+	s.works("canvas_a2ui_reset", `{}`)
 }
 
 // offers waits until agents see a tool, or no longer see it.
@@ -397,6 +430,7 @@ func (s *phoneStage) offline() {
 	s.network.Stop()
 	s.openAgain()
 	s.see("The gateway cannot be reached")
+	s.until("the page's icon", `document.querySelector("header img").naturalWidth > 0`)
 	if kept := eval[string](s.pageBrowser, `caches.open("farhand-device-1").then(c => c.keys()).then(all => all.map(r => new URL(r.url).pathname)
 		.filter(path => !/^\/(device|assets\/.*|icon.*|device.webmanifest)$/.test(path)).join())`); kept != "" {
 		s.Errorf("the cache has %s", kept)

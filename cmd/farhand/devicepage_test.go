@@ -76,6 +76,7 @@ func TestDevicePage(t *testing.T) {
 		{"canvas", s.canvas}, {"A2UI", s.a2ui}, {"nodes", s.nodes},
 		{"the canvas is locked in", s.lockedIn}, {"a hostile canvas", s.hostileCanvas},
 		{"injected texts", s.injections}, {"an approval", s.approval},
+		{"a hostile approval", s.hostileApproval},
 		{"switched off", s.switchedOff}, {"permission denied", s.denied}, {"looks", s.phoneLooks},
 		{"stop", s.stop}, {"reload", s.reload}, {"network", s.networkFails}, {"a pod dies", s.servingPodDies},
 		{"another tab", s.anotherTab}, {"without network", s.offline}, {"revoked", s.revoked}, {"insecure", s.insecure},

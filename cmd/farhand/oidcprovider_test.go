@@ -48,6 +48,8 @@ type oddities struct {
 
 const oidcClient, oidcAudience = "farhand-console", "farhand"
 
+const idTokenAge = time.Minute // of an ID token when it is sent, by the clock of the page
+
 func startIdentityProvider(t testing.TB) *identityProvider {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -165,7 +167,10 @@ func (p *identityProvider) tokens(w http.ResponseWriter, r *http.Request) {
 	answerJSON(w, http.StatusOK, map[string]any{
 		"token_type": "Bearer", "expires_in": 600, "refresh_token": p.refresh,
 		"access_token": p.signLocked(map[string]any{"aud": audience, "roles": roles}),
-		"id_token":     p.signLocked(map[string]any{"aud": oidcClient, "nonce": nonce}),
+		"id_token": p.signLocked(map[string]any{
+			"aud": []string{oidcClient, oidcAudience}, "azp": oidcClient, "nonce": nonce, "roles": roles,
+			"iat": time.Now().Add(-idTokenAge).Unix(),
+		}),
 	})
 }
 
@@ -175,11 +180,10 @@ func (p *identityProvider) refuse(w http.ResponseWriter, text string) {
 
 func (p *identityProvider) signLocked(claims map[string]any) string {
 	now := time.Now().Unix()
-	maps.Copy(claims, map[string]any{
-		"iss": p.URL, "sub": "grace", "iat": now, "exp": now + 600, "jti": rand.Text(),
-	})
-	maps.DeleteFunc(claims, func(_ string, value any) bool { return value == "" })
-	return p.issueLocked(testkit.JWT(p.t, "ES256", p.key, nil, claims))
+	all := map[string]any{"iss": p.URL, "sub": "grace", "iat": now, "exp": now + 600, "jti": rand.Text()}
+	maps.Copy(all, claims)
+	maps.DeleteFunc(all, func(_ string, value any) bool { return value == "" })
+	return p.issueLocked(testkit.JWT(p.t, "ES256", p.key, nil, all))
 }
 
 // issueLocked notes a secret.

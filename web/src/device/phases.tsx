@@ -1,7 +1,7 @@
 // What the page shows while it is not connected.
 
 import type { FarhandError } from "@farhand/device";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { Button, Copy, Field } from "../ui/parts";
 import { QR } from "../ui/qr";
 import { words } from "../words/device";
@@ -98,8 +98,10 @@ export function Elsewhere() {
 
 export function Failed({ error }: { error: FarhandError }) {
   const revoked = error.status === 401 || error.code === "unauthenticated";
+  const notice = useRef<HTMLElement>(null);
+  useEffect(() => notice.current?.scrollIntoView({ block: "nearest" }), []);
   return (
-    <section class="notice bad" role="alert">
+    <section class="notice bad" role="alert" ref={notice}>
       <p>{revoked ? words.revoked : reason(error)}</p>
       {revoked && <Button onClick={pairAgain}>{words.pairAgain}</Button>}
     </section>

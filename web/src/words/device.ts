@@ -93,7 +93,7 @@ export const words = {
   },
   welcome: {
     title: "Use this device with agents",
-    text: "Agents can then ask you, take pictures, and use what you leave switched on below. You see everything they do, and stop it with one tap.",
+    text: "Agents can then ask you, take pictures, and use what you leave switched on. You see everything they do, and stop it with one tap.",
     name: "Name of this device",
     start: "Connect",
     trying: "Connecting…",

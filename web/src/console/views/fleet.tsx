@@ -25,6 +25,7 @@ const columns: Column[] = [
 
 type Item = SessionRow | { group: string; count: number };
 const labelPrefix = "label:";
+const mostNamed = 100; // tools in the title of their number
 
 export function Fleet() {
   const [query, setQuery] = useQuery();
@@ -145,7 +146,7 @@ function cells(item: Item) {
         {key}={value}
       </Badge>
     )),
-    <span title={item.tools.join(", ")}>{item.connected ? item.tools.length : "–"}</span>,
+    <span title={item.tools.slice(0, mostNamed).join(", ")}>{item.connected ? item.tools.length : "–"}</span>,
     trip === undefined ? <span class="muted">–</span> : `${trip} ms`,
     <span class="muted" title={item.pod}>
       {item.pod ?? "–"}

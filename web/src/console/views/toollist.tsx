@@ -1,12 +1,13 @@
 import { useState } from "preact/hooks";
 import { Link } from "wouter-preact";
 import type { Tool } from "../../api/types";
-import { Badge, Empty, Panel } from "../../ui/parts";
+import { Badge, Button, Empty, Panel } from "../../ui/parts";
 import { words } from "../../words/en";
 import { to } from "../query";
 
 const text = words.device;
 const filterFrom = 8; // tools, with which a list gets a filter
+const page = 200; // tools that are shown at once: a device may have thousands
 
 interface ToolListProps {
   session?: { session_id: string };
@@ -16,6 +17,7 @@ interface ToolListProps {
 
 export function ToolList({ session, tools, away }: ToolListProps) {
   const [search, setSearch] = useState("");
+  const [shown, setShown] = useState(page);
   const term = search.trim().toLowerCase();
   const found = tools.filter((tool) => (tool.name + "\n" + tool.description).toLowerCase().includes(term));
   const filter = tools.length >= filterFrom && (
@@ -36,7 +38,7 @@ export function ToolList({ session, tools, away }: ToolListProps) {
         </Empty>
       )}
       <ul class="tool-list">
-        {found.map((tool) => (
+        {found.slice(0, shown).map((tool) => (
           <li key={tool.name}>
             <Link class="tool-row" href={to.tool(session?.session_id, tool.name)}>
               <span class="tool-name">
@@ -47,6 +49,13 @@ export function ToolList({ session, tools, away }: ToolListProps) {
             </Link>
           </li>
         ))}
+        {found.length > shown && (
+          <li>
+            <Button small look="plain" onClick={() => setShown(shown + page)}>
+              {words.call.more(found.length - shown)}
+            </Button>
+          </li>
+        )}
       </ul>
     </Panel>
   );

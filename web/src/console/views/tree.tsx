@@ -1,6 +1,6 @@
 // A JSON value as a tree. Parts are made when they are opened.
 
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { Button } from "../../ui/parts";
 import { words } from "../../words/en";
 
@@ -23,25 +23,26 @@ export function Tree({ value, name, depth = 0 }: TreeProps) {
     return (
       <span class="text">
         {label}
-        {brief(JSON.stringify(value))}
+        {brief(JSON.stringify(typeof value === "string" ? value.slice(0, longest) : value))}
       </span>
     );
   }
-  return <Branch value={value as Record<string, unknown>} label={label} depth={depth} />;
+  return <Branch value={value} label={label} depth={depth} />;
 }
 
 interface BranchProps {
-  value: Record<string, unknown> | unknown[];
+  value: object;
   label: preact.ComponentChildren;
   depth: number;
 }
 
 function Branch({ value, label, depth }: BranchProps) {
-  const entries = Object.entries(value);
-  const [open, setOpen] = useState(depth < openDepth && entries.length <= openLength);
   const [shown, setShown] = useState(page);
   const list = Array.isArray(value);
-  const brackets = list ? `[${entries.length}]` : `{${entries.length}}`;
+  const keys = useMemo(() => Object.keys(list ? value.slice(0, shown) : value), [value, shown]);
+  const length = list ? value.length : keys.length;
+  const [open, setOpen] = useState(depth < openDepth && length <= openLength);
+  const brackets = list ? `[${length}]` : `{${length}}`;
   return (
     <details open={open} onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>
@@ -50,15 +51,15 @@ function Branch({ value, label, depth }: BranchProps) {
       </summary>
       {open && (
         <ul>
-          {entries.slice(0, shown).map(([key, child]) => (
+          {keys.slice(0, shown).map((key) => (
             <li key={key}>
-              <Tree value={child} name={key} depth={depth + 1} />
+              <Tree value={(value as Record<string, unknown>)[key]} name={key} depth={depth + 1} />
             </li>
           ))}
-          {entries.length > shown && (
+          {length > shown && (
             <li>
               <Button small look="plain" onClick={() => setShown(shown + page)}>
-                {words.call.more(entries.length - shown)}
+                {words.call.more(length - shown)}
               </Button>
             </li>
           )}
