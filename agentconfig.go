@@ -179,6 +179,7 @@ const (
 // ToolsConfig is the part of Config for the gateway's own tools: their folders, the programs they run, and the browser.
 type ToolsConfig struct {
 	ToolsOff       []string      `env:"TOOLS_OFF" doc:"Optional tools of the embedding program to disable."`
+	ToolMemory     ByteSize      `env:"TOOL_MEMORY_BYTES" envDefault:"64MiB" doc:"Bytes of the memories of the embedding program's tools per tenant, at least 4MiB (docs/embedding.md). A user and a conversation may use a 64th each."`
 	AgentID        string        `env:"AGENT_ID" envDefault:"main" doc:"Name of the agent, sent to its tools; part of its folder in FARHAND_WORKSPACE_DIR."`
 	WorkspaceDir   string        `env:"WORKSPACE_DIR" doc:"Absolute path of the workspaces of read, write, edit, exec and bash, one per agent session. On a fleet, use a volume that all pods share. Empty: the default state folder (docs/operate.md)."`
 	WorkspaceBytes ByteSize      `env:"WORKSPACE_BYTES" envDefault:"256MiB" doc:"Disk space of a workspace. A command that exceeds it is killed."`

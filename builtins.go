@@ -169,7 +169,7 @@ func (g *Gateway) localTools(store registry.Store, rules *agent.Policy) (*agent.
 	if err != nil {
 		return nil, err
 	}
-	return enabled.WithSetting(g.setting()), nil
+	return enabled.WithSetting(g.setting(store)), nil
 }
 
 // builtinRegistrations returns all tools of the gateway, including disabled ones, because their names are reserved.
@@ -196,9 +196,11 @@ func (g *Gateway) builtinRegistrations(store registry.Store, rules *agent.Policy
 	), nil
 }
 
-// setting returns where agent sessions live. While a configuration is only checked, there is no pod.
-func (g *Gateway) setting() agent.Setting {
-	s := agent.Setting{AgentID: g.cfg.AgentID}
+// setting returns where agent sessions live. While a configuration is only checked, there is no pod and no store.
+func (g *Gateway) setting(store registry.ToolMemoryStore) agent.Setting {
+	s := agent.Setting{
+		AgentID: g.cfg.AgentID, Memories: store, MemoryBytes: g.cfg.ToolMemory, MemoryLife: g.cfg.HistoryTTL,
+	}
 	if g.pod != nil {
 		s.Claim = g.pod.Places.Claim
 	}

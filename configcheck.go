@@ -59,6 +59,8 @@ func (c Config) validate(a auth.Authenticator) error {
 	check := new(checker)
 	c.checkByType(check)
 	check.that(c.HTTP.MaxRequestBytes >= c.HTTP.MaxBody, "MAX_REQUEST_BYTES", "must be at least FARHAND_MAX_BODY")
+	check.that(c.ToolMemory >= registry.ToolMemoryShare*registry.MaxToolMemory, "TOOL_MEMORY_BYTES",
+		"must be at least 4MiB")
 	check.that(c.CallLog <= routing.MaxCallLog, "CALL_LOG", "must be at most 3MiB")
 	check.that(c.FrameRate > 0 && c.FrameBurst >= 1, "FRAME_RATE, FRAME_BURST", "must be greater than zero")
 	check.that(c.OpenRate > 0 && c.OpenBurst >= 1, "OPEN_RATE, OPEN_BURST", "must be greater than zero")

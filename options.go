@@ -2,14 +2,10 @@ package farhand
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"runtime/debug"
-
-	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/auth"
@@ -150,67 +146,4 @@ func moduleVersion() string {
 		}
 	}
 	return "dev"
-}
-
-// SchemaOf returns the JSON Schema of a struct, for a tool's parameters. Fields have their names of encoding/json.
-// Those without omitempty or omitzero are required, and no others are allowed. The tag `jsonschema:"…"` describes a
-// field.
-func SchemaOf[T any]() (json.RawMessage, error) {
-	s, err := jsonschema.For[T](nil)
-	if err != nil {
-		return nil, fmt.Errorf("farhand: schema of a tool's arguments: %w", err)
-	}
-	return json.Marshal(s)
-}
-
-type toolFunc[In any] struct {
-	spec registry.ToolSpec
-	run  func(context.Context, In) (any, error)
-}
-
-// NewTool returns a tool that is a function. Its parameters are SchemaOf[In], so run receives arguments that satisfy
-// it, and a ctx that ends with the call's timeout. The output is what run returns: a string or registry.Result
-// unchanged, nil as no output, anything else as JSON. If run returns an error, the tool has failed and the output is
-// the error's text; an *registry.Error keeps its code.
-func NewTool[In any](name, description string, run func(context.Context, In) (any, error)) (agent.Tool, error) {
-	parameters, err := SchemaOf[In]()
-	if err != nil {
-		return nil, err
-	}
-	spec, err := registry.ToolSpec{Name: name, Description: description, Parameters: parameters}.Normalize()
-	if err != nil {
-		return nil, fmt.Errorf("farhand: the tool %q: %w", name, err)
-	}
-	return toolFunc[In]{spec: spec, run: run}, nil
-}
-
-// Spec implements agent.Tool.
-func (t toolFunc[In]) Spec() registry.ToolSpec { return t.spec }
-
-// Execute implements agent.Tool.
-func (t toolFunc[In]) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
-	var in In
-	if err := json.Unmarshal(args, &in); err != nil {
-		return registry.Result{}, registry.Errorf(registry.CodeInvalidArguments,
-			"The arguments of %q are invalid: %v.", t.spec.Name, err)
-	}
-	out, err := t.run(ctx, in)
-	if err != nil {
-		if _, coded := errors.AsType[*registry.Error](err); coded || ctx.Err() != nil {
-			return registry.Result{}, err
-		}
-		return registry.Result{Output: err.Error(), Error: err.Error()}, nil
-	}
-	switch out := out.(type) {
-	case string:
-		return registry.Result{Success: true, Output: out}, nil
-	case registry.Result:
-		return out, nil
-	}
-	raw, err := json.Marshal(out)
-	if err != nil {
-		return registry.Result{}, fmt.Errorf("output of %q: %w", t.spec.Name, err)
-	}
-	output, err := registry.ParseJSON(raw)
-	return registry.NewResult(true, output, ""), err
 }

@@ -217,8 +217,13 @@ func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
 	return handler, nil
 }
 
-func (g *Gateway) erased(store registry.BlobStore) func(context.Context, registry.Key) {
+// erased returns the function that removes what else there is of an erased conversation.
+func (g *Gateway) erased(store registry.Store) func(context.Context, registry.Key) {
 	return func(ctx context.Context, key registry.Key) {
+		if err := store.EraseToolMemories(ctx, key, g.cfg.HistoryTTL); err != nil {
+			g.log.Warn("memories of tools of a deleted conversation not removed; tools can read them until they expire",
+				"session", key.Session, "error", err)
+		}
 		if err := store.DropBlobsOf(ctx, key); err != nil {
 			g.log.Warn("files of a deleted conversation not removed; they are readable until they expire",
 				"session", key.Session, "error", err)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"time"
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/access/policy"
@@ -32,6 +33,7 @@ type SessionContext struct {
 	Fence     int64          // of the turn; zero: none, or the caller keeps the conversation
 	Place     registry.Place // owner and generation of the session, for tools with state (Registration.State)
 	Workspace Workspace      // the folder of this agent session; Open creates it, if there is room
+	Memory    Memory         // small values that its tools keep
 }
 
 // Workspace is the folder of one agent session. It is created on first use.
@@ -47,6 +49,10 @@ type Setting struct {
 	AgentID    string
 	AgentDir   string     // absolute path
 	Workspaces Workspaces // nil: there are none
+
+	Memories    registry.ToolMemoryStore // nil: there are no memories
+	MemoryBytes int64                    // quota of a tenant's memories
+	MemoryLife  time.Duration            // of a memory after its last use
 
 	// Claim returns the place of a session's state. It serves tools that open the workspace without declaring State. It
 	// fills in the asking pod. Nil: a conversation has only one generation.
@@ -77,6 +83,7 @@ func (sc SessionContext) withSetting(s Setting) SessionContext {
 	sc.AgentID, sc.AgentDir = s.AgentID, s.AgentDir
 	sc.Kind = policy.Join(sc.Kind, policy.Context(sc.Caller.Context))
 	sc.Sandboxed = sc.Kind == ContextSandboxed
+	sc.Memory = sc.memoryOf(s)
 	sc.Workspace = noWorkspace{}
 	if s.Workspaces != nil {
 		sc.Workspace = s.Workspaces.Find(sc.ID(), sc.Place)

@@ -32,6 +32,7 @@ type placedCall struct {
 	Caller    string           `json:"caller,omitempty"` // the rest of its identity: auth.Identity.Note
 	Channel   string           `json:"channel,omitempty"`
 	Kind      ContextKind      `json:"kind,omitempty"`
+	Fence     int64            `json:"fence,omitempty"`
 	Model     bool             `json:"model,omitempty"`
 	Endpoint  Endpoint         `json:"endpoint,omitempty"`
 	Resources policy.Resources `json:"resources"`
@@ -53,8 +54,8 @@ func (i *Invoker) runAtPlace(
 	sc := &p.session
 	about := placedCall{
 		Session: sc.Key.Session, Stateless: sc.Stateless, User: sc.Caller.User, Caller: sc.Caller.Note(),
-		Channel: sc.Channel, Kind: policy.Join(sc.Kind, policy.Context(sc.Caller.Context)), Model: p.inv.Model,
-		Endpoint: p.inv.Endpoint, Source: p.inv.Source,
+		Channel: sc.Channel, Kind: policy.Join(sc.Kind, policy.Context(sc.Caller.Context)), Fence: sc.Fence,
+		Model: p.inv.Model, Endpoint: p.inv.Endpoint, Source: p.inv.Source,
 	}
 	if p.inv.Policy != nil {
 		about.Resources, about.Programs = p.inv.Policy.Resources, p.inv.Policy.Programs
@@ -85,7 +86,7 @@ func (i *Invoker) runErrand(
 	caller := auth.OfNote(e.Place.Key.Tenant, about.User, about.Caller)
 	sc := SessionContext{
 		Key: registry.Key{Tenant: caller.Tenant, Session: about.Session}, Stateless: about.Stateless, Caller: caller,
-		Channel: about.Channel, Kind: about.Kind, Place: e.Place,
+		Channel: about.Channel, Kind: about.Kind, Fence: about.Fence, Place: e.Place,
 	}
 	tool, err := i.cfg.LocalTools.find(sc, e.Tool)
 	if err != nil {

@@ -95,6 +95,8 @@ func kindOfSpace(kind string) Kind {
 		return KindCredentials
 	case "blobs":
 		return KindCalls
+	case "toolmemory":
+		return KindConversations
 	default:
 		return KindOther
 	}

@@ -23,8 +23,8 @@
 //
 // Only scripts change the record of a call. Each gets its allowed moves as arguments, so registry.State is the only
 // state machine. Scripts that write to a conversation first compare the fence of their turn with the current one, so a
-// paused pod cannot write after its successor. Approvals, grants, blobs, credentials and pairings are documents
-// (docs/decisions/0064-documents.md).
+// paused pod cannot write after its successor. Approvals, grants, blobs, credentials, pairings and memories of tools are
+// documents (docs/decisions/0064-documents.md).
 //
 // # Consistency
 //
@@ -53,6 +53,7 @@ import (
 	"github.com/farhand/farhand/registry/blobs"
 	"github.com/farhand/farhand/registry/credentials"
 	"github.com/farhand/farhand/registry/pairings"
+	"github.com/farhand/farhand/registry/toolmemory"
 )
 
 // Store is a registry.Store on Redis. It is safe for concurrent use. Its methods are documented at the interfaces of
@@ -63,6 +64,7 @@ type Store struct {
 	registry.BlobStore
 	registry.CredentialStore
 	registry.PairingStore
+	registry.ToolMemoryStore
 
 	conn   *redisconn.Conn
 	follow *follower
@@ -112,6 +114,7 @@ func (c *Conn) Store() *Store {
 	}
 	docs := s.Documents()
 	s.ApprovalStore, s.BlobStore, s.PairingStore = approvals.New(docs, s.log), blobs.New(docs), pairings.New(docs)
+	s.ToolMemoryStore = toolmemory.New(docs)
 	s.CredentialStore = credentials.New(docs, s, c.opts.Credentials, s.log)
 	s.live = newLiveSet(s.Live, min(liveSetAge, c.opts.PodLease/20))
 	return s

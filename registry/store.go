@@ -225,6 +225,7 @@ type Store interface {
 	LimitStore
 	UsageStore
 	BlobStore
+	ToolMemoryStore
 
 	// Ping reports whether the store can be read and written now.
 	Ping(ctx context.Context) error

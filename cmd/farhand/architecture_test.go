@@ -35,11 +35,12 @@ var arrows = map[string][]string{
 	"registry/credentials":      {"registry", "registry/documents"},
 	"registry/pairings":         {"registry", "registry/documents"},
 	"registry/routing":          {"registry", "internal"},
+	"registry/toolmemory":       {"registry", "registry/documents"},
 	"registry/documents":        {"registry"},
-	"registry/memory":           {"registry", "registry/approvals", "registry/blobs", "registry/credentials", "registry/documents", "registry/pairings"},
+	"registry/memory":           {"registry", "registry/approvals", "registry/blobs", "registry/credentials", "registry/documents", "registry/pairings", "registry/toolmemory"},
 	"registry/memory/statefile": {"registry/memory"}, // bbolt, which the store itself does not know
 	"registry/registrytest":     {"registry", "registry/documents", "registry/routing", "internal"},
-	"redisstore":                {"registry", "registry/approvals", "registry/blobs", "registry/credentials", "registry/documents", "registry/pairings", "internal", "redisstore/bus", "redisstore/internal"},
+	"redisstore":                {"registry", "registry/approvals", "registry/blobs", "registry/credentials", "registry/documents", "registry/pairings", "registry/toolmemory", "internal", "redisstore/bus", "redisstore/internal"},
 	"redisstore/bus":            {"registry", "internal", "redisstore/internal"},
 	"redisstore/internal":       {"registry"},
 	"redisstore/redistest":      {"internal"},
@@ -90,8 +91,8 @@ var arrows = map[string][]string{
 		root, "api/wire", "ws/client", "agent/access", "agent/provider", "agent/sandbox", "agent/tools", "registry",
 		"internal",
 	},
-	"examples": {root, "agent", "agent/provider", "agent/sandbox"},
-	"sdk":      {}, // has tests only
+	"examples": {root, "agent", "agent/provider", "agent/sandbox", "ws/client"},
+	"sdk":      {"ws/client"}, // has tests only, and what they share
 }
 
 // owned are the libraries that only some rooms may import, so that no other depends on them.

@@ -1,6 +1,6 @@
 // Package documents is the contract of a store of small documents that are written seldom. Package registry/memory and
-// package redisstore implement it. The packages registry/approvals, registry/blobs, registry/credentials and
-// registry/pairings stand on it, so their logic is the same with every store.
+// package redisstore implement it. The packages registry/approvals, registry/blobs, registry/credentials,
+// registry/pairings and registry/toolmemory stand on it, so their logic is the same with every store.
 //
 // Start with Store and Change. Step has the conditions and changes of a write.
 //

@@ -2,8 +2,8 @@
 // process may share one Store, each with its own Bus.
 //
 // Start with store.go, then sessions.go. The other files are named after the contracts of package registry that they
-// implement. shared.go has the map that most of them use. documents.go keeps what approvals, blobs, credentials and
-// pairings consist of.
+// implement. shared.go has the map that most of them use. documents.go keeps what approvals, blobs, credentials,
+// pairings and memories of tools consist of.
 //
 // With a Journal (journal.go), a store keeps beyond its process: documents, conversations, places, continuations, audit
 // logs, usage, changes of credentials and the charges of rate limits. keeper.go writes them. Sessions, tool sets, calls, activity,
@@ -27,6 +27,7 @@ import (
 	"github.com/farhand/farhand/registry/blobs"
 	"github.com/farhand/farhand/registry/credentials"
 	"github.com/farhand/farhand/registry/pairings"
+	"github.com/farhand/farhand/registry/toolmemory"
 )
 
 // Options configures a Store.
@@ -43,6 +44,7 @@ type Store struct {
 	registry.BlobStore
 	registry.CredentialStore
 	registry.PairingStore
+	registry.ToolMemoryStore
 
 	opts   Options
 	keeper *keeper // nil without a journal
@@ -179,6 +181,7 @@ func newStore(o Options, k *keeper) *Store {
 	m.BlobStore = blobs.New(m.documents)
 	m.CredentialStore = credentials.New(m.documents, m, m.opts.Credentials, slog.New(slog.DiscardHandler))
 	m.PairingStore = pairings.New(m.documents)
+	m.ToolMemoryStore = toolmemory.New(m.documents)
 	m.gone.weigh, m.goneLists.weigh = (*goneSession).size, (*goneList).size
 	return m
 }

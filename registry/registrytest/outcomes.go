@@ -98,6 +98,18 @@ func (f *fixture) asked(d *Device, id string) {
 	})
 }
 
+// dyingPod is a pod that takes calls and does nothing more.
+type dyingPod struct{ calls chan string }
+
+func (p dyingPod) HandleEnvelope(e registry.Envelope) {
+	if e.Kind == registry.EnvelopeCall {
+		p.calls <- e.CallID
+	}
+}
+
+func (dyingPod) HandleReply(registry.Reply) {}
+func (dyingPod) HandleGap()                 {}
+
 // slowly is longer than a call may take before it can be looked up.
 const slowly = 400 * time.Millisecond
 
@@ -239,6 +251,22 @@ var outcomeTests = []subtest{
 			r := f.read("c1") // in its final state
 			return r.Late && states(r) == "accepted routed delivered lost succeeded"
 		})
+	}},
+	{name: "an answer comes late for a call whose device's pod died before it sent a receipt", run: func(f *fixture) {
+		asking, dead := f.startPod("a"), dyingPod{make(chan string, 1)}
+		session := f.claim("s1", f.pod("b"), func(s *registry.Session) { s.Capabilities = f.resuming().Capabilities })
+		f.putTools(session, tool("tool", "x"))
+		f.listen(session.Pod, dead)
+		end := f.light(asking, session, "c1", testTimeout)
+		Receive(f, "the call", dead.calls)
+		ignored := f.answer(f.moveTo(asking), "c1", "done")
+		f.wantCode(Receive(f, "the end", end).err, registry.CodeLost, registry.DispatchedUnknown)
+		if Receive(f, "the acknowledgement", ignored) {
+			f.Error("the answer was ignored")
+		}
+		if r := f.settled("c1", registry.StateSucceeded); !r.Late || r.Result == nil || r.Result.Output != "done" {
+			f.Errorf("%+v", r)
+		}
 	}},
 	{name: "the log of a device that reports and answers at once is in order and complete", run: func(f *fixture) {
 		a, b := f.startPod("a"), f.startPod("b")

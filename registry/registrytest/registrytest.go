@@ -42,6 +42,7 @@ func Run(t *testing.T, open Open, only ...string) {
 		{"calls", callTests}, {"activity", activityTests}, {"conversations", conversationTests},
 		{"takeover", takeoverTests}, {"owners", ownerTests},
 		{"continuations", continuationTests}, {"budgets", budgetTests}, {"blobs", blobTests},
+		{"toolmemory", toolMemoryTests},
 		{"credentials", credentialTests}, {"paired", pairedTests}, {"revocations", revocationTests},
 		{"pairings", pairingTests},
 		{"approvals", approvalTests}, {"grants", grantTests},

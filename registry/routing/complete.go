@@ -135,7 +135,11 @@ func (p *Hub) completeLate(
 		acknowledge(verdict == answerKnown)
 		return
 	}
-	p.storeLateAnswer(ctx, l.key, l.proofs(), callID, r, func(moved registry.Moved, err error) {
+	tries := 1
+	if len(l.formerPods.current()) > 0 {
+		tries = movedTries
+	}
+	p.storeLateAnswer(ctx, l.key, l.proofs(), callID, r, tries, func(moved registry.Moved, err error) {
 		if err != nil && !registry.IsCallNotFound(err) {
 			p.log.Warn("late answer not stored", "call", callID, "error", err)
 		}
@@ -147,11 +151,15 @@ func (p *Hub) completeLate(
 	})
 }
 
+// movedTries is how often a missing record is looked for if the device's former pod may have died with the call. The
+// caller's pod writes the record once it takes the call for lost (lostAfter). The tries end within taskTimeout.
+const movedTries = 18
+
 // storeLateAnswer stores an answer without a waiting caller in the record of its call. It calls then, immediately or
-// later, with the store's result. A missing record may be on its way to the store, so storeLateAnswer tries a second
-// time. proofs are the device's, nil if another pod has checked them.
+// later, with the store's result. A missing record may be on its way to the store, so storeLateAnswer looks for it so
+// many times more. proofs are the device's, nil if another pod has checked them.
 func (p *Hub) storeLateAnswer(
-	ctx context.Context, key registry.Key, proofs []string, callID string, res registry.Result,
+	ctx context.Context, key registry.Key, proofs []string, callID string, res registry.Result, tries int,
 	then func(registry.Moved, error),
 ) {
 	store := func(ctx context.Context) (registry.Moved, error) {
@@ -170,7 +178,8 @@ func (p *Hub) storeLateAnswer(
 	moved, err := store(ctx)
 	// A device may send any number of answers to unknown calls, so the waits for their records have their own slots.
 	if !registry.IsCallNotFound(err) || !p.late.start(key, func(ctx context.Context) {
-		if pause.For(ctx, 3*recorderPause) == nil { // as long as a recorder may take to write a record
+		// Each pause is as long as a recorder may take to write a record.
+		for ; tries > 0 && registry.IsCallNotFound(err) && pause.For(ctx, 3*recorderPause) == nil; tries-- {
 			moved, err = store(ctx)
 		}
 		then(moved, err)

@@ -124,7 +124,7 @@ func (r *Router) storeMissedAnswer(reply registry.Reply) {
 	}
 	key := registry.Key{Tenant: reply.Tenant, Session: reply.Session}
 	r.tasks.start(key, func(ctx context.Context) {
-		r.hub.storeLateAnswer(ctx, key, nil, reply.CallID, *reply.Result, func(registry.Moved, error) {})
+		r.hub.storeLateAnswer(ctx, key, nil, reply.CallID, *reply.Result, 1, func(registry.Moved, error) {})
 	})
 }
 

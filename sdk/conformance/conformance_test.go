@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/farhand/farhand/internal/chromiumtest"
+	"github.com/farhand/farhand/sdk/internal/driver"
 )
 
 var (
@@ -22,11 +23,9 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(driverVariable) != "" {
-		driveGo()
-		return
+	if !driver.Main() {
+		os.Exit(m.Run())
 	}
-	os.Exit(m.Run())
 }
 
 // sdk is one that is tested.
@@ -39,17 +38,19 @@ type sdk struct {
 }
 
 // drive starts the device of a case.
-type drive func(t *testing.T, c testCase) driver
+type drive func(t *testing.T, c testCase) *driver.Device
 
 // allSDKs are those of the table.
-func allSDKs(t *testing.T) []sdk {
-	everything := []string{"conversation", "store"}
-	typescript := sync.OnceValue(func() string { return buildSDK(t) })
-	return []sdk{
-		{"go", "Go", everything, prepareGo},
-		{"node", "Node.js", everything, func(t *testing.T) drive { return prepareNode(t, typescript()) }},
-		{"chromium", "Chromium", everything, func(t *testing.T) drive { return prepareChromium(t, typescript()) }},
+func allSDKs(t *testing.T) (all []sdk) {
+	typescript := sync.OnceValue(func() string { return driver.BuildTypeScript(t) })
+	for _, s := range driver.SDKs(typescript) {
+		all = append(all, sdk{s.Flag, s.Name, s.Has, func(t *testing.T) drive { return preparePrograms(t, s) }})
+		if s.Flag == "node" {
+			all = append(all, sdk{"chromium", "Chromium", s.Has,
+				func(t *testing.T) drive { return prepareChromium(t, typescript()) }})
+		}
 	}
+	return all
 }
 
 // lacks returns what a case needs and the SDK does not have.
@@ -62,43 +63,39 @@ func (s *sdk) lacks(c testCase) string {
 	return ""
 }
 
-func prepareGo(*testing.T) drive {
-	return func(t *testing.T, _ testCase) driver {
-		journal := filepath.Join(t.TempDir(), "device.jsonl")
-		h, restart := startProgram(t, func() *exec.Cmd {
-			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), driverVariable+"="+journal)
-			return cmd
-		})
-		return &hosted{h, "", restart}
-	}
-}
-
-func prepareNode(t *testing.T, dist string) drive {
-	return share(t, func(t *testing.T) (*host, func()) {
+func preparePrograms(t *testing.T, s driver.SDK) drive {
+	command := s.Prepare(t)
+	start := func(t *testing.T) (*driver.Host, func()) {
 		store := filepath.Join(t.TempDir(), "device.jsonl")
-		return startProgram(t, func() *exec.Cmd {
-			return exec.Command("node", "--no-warnings", "drivers/node.mjs", filepath.Join(dist, "node.js"), store)
-		})
-	})
+		return driver.Start(t, func() *exec.Cmd { return command(store) })
+	}
+	if s.Shared {
+		return share(t, start)
+	}
+	return func(t *testing.T, _ testCase) *driver.Device {
+		h, restart := start(t)
+		return &driver.Device{Host: h, Reopen: restart}
+	}
 }
 
 func prepareChromium(t *testing.T, dist string) drive {
 	site := httptest.NewServer(pages(dist))
 	t.Cleanup(site.Close)
 	browser := chromiumtest.Start(t)
-	return share(t, func(t *testing.T) (*host, func()) { return openPage(t, browser, site.URL+"/drivers/page.html") })
+	return share(t, func(t *testing.T) (*driver.Host, func()) {
+		return openPage(t, browser, site.URL+"/drivers/page.html")
+	})
 }
 
 // share drives a case with a shared host, or one that can be restarted.
-func share(t *testing.T, start func(*testing.T) (*host, func())) drive {
+func share(t *testing.T, start func(*testing.T) (*driver.Host, func())) drive {
 	shared, _ := start(t)
-	return func(t *testing.T, c testCase) driver {
+	return func(t *testing.T, c testCase) *driver.Device {
 		if !c.restarts() {
-			return &hosted{shared, c.name, nil}
+			return &driver.Device{Host: shared, Name: c.name}
 		}
 		h, restart := start(t)
-		return &hosted{h, c.name, restart}
+		return &driver.Device{Host: h, Name: c.name, Reopen: restart}
 	}
 }
 

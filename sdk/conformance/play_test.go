@@ -8,25 +8,19 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/internal/testkit"
+	"github.com/farhand/farhand/sdk/internal/driver"
 )
 
 // play is one case with one SDK.
 type play struct {
 	t       *testing.T
 	gateway *gateway
-	driver  driver
-	link    *link     // the latest
-	drained time.Time // when server_draining was sent
-	opening opening   // the last one
+	driver  *driver.Device // a program with an SDK; README.md has its commands and reports
+	link    *link          // the latest
+	drained time.Time      // when server_draining was sent
+	opening opening        // the last one
 
 	publicKey, nonce string // of a pairing
-}
-
-// driver is a program with an SDK. README.md has its commands and reports.
-type driver interface {
-	command(t *testing.T, command map[string]any)
-	reports() <-chan map[string]any
-	restart(t *testing.T) // as a crash, or a reload of the page
 }
 
 func (p *play) run(c testCase) {
@@ -50,7 +44,7 @@ func (p *play) start(options map[string]any) {
 func (p *play) command(do string, with map[string]any) {
 	command := map[string]any{"do": do}
 	maps.Copy(command, with)
-	p.driver.command(p.t, command)
+	p.driver.Command(p.t, command)
 }
 
 // steps are what a case can do.
@@ -224,7 +218,7 @@ func (p *play) restart(s *step) error {
 	if err := s.bind(&options); err != nil {
 		return err
 	}
-	p.driver.restart(p.t)
+	p.driver.Restart(p.t) // as a crash, or a reload of the page
 	p.start(options)
 	return nil
 }
@@ -235,7 +229,7 @@ func (p *play) device(s *step) error {
 	if err := s.bind(&command); err != nil {
 		return err
 	}
-	p.driver.command(p.t, command)
+	p.driver.Command(p.t, command)
 	return nil
 }
 
@@ -249,7 +243,7 @@ func (p *play) await(s *step) error {
 	var last map[string]any
 	for {
 		select {
-		case report, open := <-p.driver.reports():
+		case report, open := <-p.driver.Reports():
 			if !open {
 				return fmt.Errorf("the device's program ended; its last report was %s", short(last))
 			}

@@ -14,7 +14,7 @@ function makeGates () {
 }
 
 /** Returns the handlers by name. */
-function handlers (sdk, gate, count) {
+function handlers (sdk, gate, count, report) {
   const { Result, file, image } = sdk;
   const asleep = (callId) => gate(callId).opened;
   return {
@@ -29,6 +29,12 @@ function handlers (sdk, gate, count) {
       return Promise.race([asleep(callId).then(() => "released"), cancelled]);
     },
     stubborn: async (_args, { callId }) => asleep(callId).then(() => "released"),
+    ledger: async ({ text, ms }, { callId }) => {
+      report({ began: text, call: callId });
+      await new Promise((resolve) => setTimeout(resolve, ms));
+      report({ gave: text, call: callId });
+      return text;
+    },
     count: () => String(count()),
     progress: async (_args, { progress, chunk }) => {
       progress(1, 2, "half");
@@ -81,7 +87,7 @@ function driveOne (sdk, report, makeStore) {
   let ended = false;
   let runs = 0;
   const gate = makeGates();
-  const all = handlers(sdk, gate, () => runs);
+  const all = handlers(sdk, gate, () => runs, report);
   const add = (name, security) => device.addTool(
     {
       name, description: `The tool ${name}.`, parameters: { type: "object" },

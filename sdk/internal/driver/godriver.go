@@ -1,4 +1,4 @@
-package conformance_test
+package driver
 
 import (
 	"bufio"
@@ -17,8 +17,9 @@ import (
 	"github.com/farhand/farhand/ws/client"
 )
 
-// goDriver is the driver of the Go SDK. It runs in a process of its own: this test's program with driverVariable set.
+// goDriver is the driver of the Go SDK. It runs in a process of its own: a test's program with goVariable set.
 type goDriver struct {
+	store  string // the file that outlives the program
 	out    sync.Mutex
 	client *client.Client
 	stop   context.CancelFunc
@@ -27,8 +28,8 @@ type goDriver struct {
 	gates  sync.Map // call → chan struct{}
 }
 
-func driveGo() {
-	d := &goDriver{}
+// run carries out commands until its input ends.
+func (d *goDriver) run() {
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
@@ -87,11 +88,11 @@ func (d *goDriver) start(url string, o goOptions) {
 	d.stop = cancel
 	options := []client.Option{
 		client.WithBackoff(time.Millisecond, 5*time.Millisecond), client.WithSession(o.Session),
-		client.WithName(o.Name), client.WithDevice(o.DeviceID, o.DeviceName, o.Platform), client.WithLabels(o.Labels), client.WithToken(o.Token),
-		client.WithState(d.state),
+		client.WithName(o.Name), client.WithDevice(o.DeviceID, o.DeviceName, o.Platform), client.WithLabels(o.Labels),
+		client.WithToken(o.Token), client.WithState(d.state),
 	}
 	if o.Store {
-		options = append(options, client.WithJournal(d.journal()))
+		options = append(options, client.WithJournal(d.store))
 	}
 	if o.Pair {
 		pairing := client.PairOptions{
@@ -99,7 +100,7 @@ func (d *goDriver) start(url string, o goOptions) {
 			Show: func(code string, _ time.Time) { d.report("code", code) },
 		}
 		if o.Store {
-			pairing.Store = client.FileStore(d.journal() + ".credential")
+			pairing.Store = client.FileStore(d.store + ".credential")
 		}
 		credential, err := client.Pair(ctx, url, pairing)
 		if err != nil {
@@ -168,14 +169,11 @@ func (d *goDriver) turn(do, content string, debug bool) {
 	}
 }
 
-// journal returns the file that outlives the program.
-func (d *goDriver) journal() string { return os.Getenv(driverVariable) }
-
 // settle reports when the acknowledgements of calls are written down.
 func (d *goDriver) settle(calls []string) {
 	for _, call := range calls {
 		line := regexp.MustCompile(`(?m)^\["call/` + call + `",.*"acknowledged":true`)
-		for text, _ := os.ReadFile(d.journal()); !line.Match(text); text, _ = os.ReadFile(d.journal()) {
+		for text, _ := os.ReadFile(d.store); !line.Match(text); text, _ = os.ReadFile(d.store) {
 			time.Sleep(5 * time.Millisecond)
 		}
 	}
@@ -253,6 +251,7 @@ func (d *goDriver) handle(ctx context.Context, call client.Call) (any, error) {
 	var args struct {
 		Text  string
 		Bytes int
+		MS    int
 	}
 	if err := call.Bind(&args); err != nil {
 		return nil, err
@@ -279,6 +278,11 @@ func (d *goDriver) handle(ctx context.Context, call client.Call) (any, error) {
 		case <-cancelled:
 			return "cancelled", nil
 		}
+	case "ledger":
+		d.report("began", args.Text, "call", call.ID)
+		time.Sleep(time.Duration(args.MS) * time.Millisecond)
+		d.report("gave", args.Text, "call", call.ID)
+		return args.Text, nil
 	case "count":
 		return fmt.Sprint(d.runs.Load()), nil
 	case "progress":

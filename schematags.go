@@ -1,0 +1,188 @@
+package farhand
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// applyTags adds to the schema of T what the tags enum, minimum, maximum and default of its fields say.
+func applyTags[T any](s *jsonschema.Schema) error {
+	if err := tagType(reflect.TypeFor[T](), s); err != nil {
+		return err
+	}
+	_, err := s.Resolve(&jsonschema.ResolveOptions{ValidateDefaults: true})
+	return err
+}
+
+// tagType applies the tags of a type's fields, however deep.
+func tagType(t reflect.Type, s *jsonschema.Schema) error {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch {
+	case s == nil:
+		return nil
+	case t.Kind() == reflect.Slice, t.Kind() == reflect.Array:
+		return tagType(t.Elem(), s.Items)
+	case t.Kind() == reflect.Map:
+		return tagType(t.Elem(), s.AdditionalProperties)
+	case t.Kind() != reflect.Struct || s.Properties == nil: // such as time.Time, which is a string
+		return nil
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "" {
+			name = f.Name
+		}
+		field := s.Properties[name]
+		if f.Anonymous || !f.IsExported() || field == nil {
+			continue
+		}
+		err := tagType(f.Type, field)
+		if err == nil {
+			err = tagField(f.Tag, field)
+		}
+		if err != nil {
+			return fmt.Errorf("the field %s of %s: %w", f.Name, t, err)
+		}
+		if field.Default != nil {
+			s.Required = slices.DeleteFunc(s.Required, func(required string) bool { return required == name })
+		}
+	}
+	return nil
+}
+
+// tagField applies the tags of one field to its schema.
+func tagField(tag reflect.StructTag, s *jsonschema.Schema) (err error) {
+	each := s
+	if kindOf(s) == "array" {
+		each = s.Items
+	}
+	if text, ok := tag.Lookup("enum"); ok {
+		if each.Enum, err = enumOf(each, text); err != nil {
+			return err
+		}
+	}
+	for name, limit := range map[string]**float64{"minimum": &each.Minimum, "maximum": &each.Maximum} {
+		text, ok := tag.Lookup(name)
+		if !ok {
+			continue
+		}
+		number, err := strconv.ParseFloat(text, 64)
+		if kind := kindOf(each); err != nil || kind != "integer" && kind != "number" {
+			return fmt.Errorf("%s:%q must be a number, of a field that is one or a list of them", name, text)
+		}
+		*limit = &number
+	}
+	if each.Minimum != nil && each.Maximum != nil && *each.Minimum > *each.Maximum {
+		return errors.New("minimum is larger than maximum")
+	}
+	if text, ok := tag.Lookup("default"); ok {
+		if kindOf(s) == "string" {
+			s.Default, err = json.Marshal(text)
+			return err
+		}
+		if s.Default = json.RawMessage(text); !json.Valid(s.Default) {
+			return fmt.Errorf("default:%q is not JSON", text)
+		}
+	}
+	return nil
+}
+
+// enumOf returns the values of the tag enum. A field that may be null keeps that value.
+func enumOf(s *jsonschema.Schema, text string) (values []any, err error) {
+	if kind := kindOf(s); kind == "" || kind == "object" || kind == "array" {
+		return nil, fmt.Errorf("enum:%q needs a field that is a text, a number or a boolean, or a list of them", text)
+	}
+	for one := range strings.SplitSeq(text, ",") {
+		var value any = one
+		if kindOf(s) != "string" {
+			if err := json.Unmarshal([]byte(one), &value); err != nil {
+				return nil, fmt.Errorf("enum:%q: %q is not JSON", text, one)
+			}
+		}
+		values = append(values, value)
+	}
+	if slices.Contains(s.Types, "null") {
+		values = append(values, nil)
+	}
+	return values, nil
+}
+
+// kindOf returns the type of a schema, beside null; empty: any, or several.
+func kindOf(s *jsonschema.Schema) string {
+	if s.Type != "" {
+		return s.Type
+	}
+	kinds := slices.DeleteFunc(slices.Clone(s.Types), func(kind string) bool { return kind == "null" })
+	if len(kinds) == 1 {
+		return kinds[0]
+	}
+	return ""
+}
+
+// hasDefaults reports whether a member has a default, however deep.
+func hasDefaults(s *jsonschema.Schema) bool {
+	if s == nil {
+		return false
+	}
+	for _, p := range s.Properties {
+		if p.Default != nil || hasDefaults(p) {
+			return true
+		}
+	}
+	return hasDefaults(s.Items) || hasDefaults(s.AdditionalProperties)
+}
+
+// withDefaults returns a value that satisfies the schema, with the defaults of missing members of its objects. Objects
+// that are missing themselves stay so.
+func withDefaults(s *jsonschema.Schema, value json.RawMessage) (json.RawMessage, error) {
+	switch value = bytes.TrimSpace(value); {
+	case len(value) == 0 || !hasDefaults(s):
+		return value, nil
+	case value[0] == '{':
+		var members map[string]json.RawMessage
+		if err := json.Unmarshal(value, &members); err != nil {
+			return nil, err
+		}
+		for name, member := range members {
+			of := s.Properties[name]
+			if of == nil {
+				of = s.AdditionalProperties
+			}
+			filled, err := withDefaults(of, member)
+			if err != nil {
+				return nil, err
+			}
+			members[name] = filled
+		}
+		for name, p := range s.Properties {
+			if _, given := members[name]; !given && p.Default != nil {
+				members[name] = p.Default
+			}
+		}
+		return json.Marshal(members)
+	case value[0] == '[':
+		var items []json.RawMessage
+		if err := json.Unmarshal(value, &items); err != nil {
+			return nil, err
+		}
+		for i, item := range items {
+			filled, err := withDefaults(s.Items, item)
+			if err != nil {
+				return nil, err
+			}
+			items[i] = filled
+		}
+		return json.Marshal(items)
+	}
+	return value, nil
+}

@@ -1,0 +1,281 @@
+package soak_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/internal/testkit"
+)
+
+// token is the bearer token of devices and callers.
+const token = "soak-token-0123456789"
+
+// fleet is two pods and the balancer that devices connect to. Callers use the pods' own addresses.
+type fleet struct {
+	pods     [2]*pod
+	balancer *balancer
+}
+
+func startFleet(t *testing.T, program, redis string) *fleet {
+	t.Helper()
+	f := &fleet{}
+	for i := range f.pods {
+		f.pods[i] = &pod{
+			program: program, name: string(rune('a' + i)), addr: testkit.FreeAddr(t),
+			env: []string{
+				"FARHAND_REDIS_URL=" + redis, "FARHAND_TOKEN=" + token, "FARHAND_POD_LEASE=3s",
+				"FARHAND_DRAIN_TIMEOUT=20s", "FARHAND_RETENTION=1h", "FARHAND_LOG_LEVEL=error",
+			},
+		}
+		f.pods[i].start(t)
+		t.Cleanup(f.pods[i].end)
+	}
+	f.balancer = startBalancer(t, f.pods[0].addr, f.pods[1].addr)
+	return f
+}
+
+// breakDown kills and drains the pods in turns until ctx ends, at least once each. Between two faults all devices are
+// connected. It writes the faults down, and returns how often each happened.
+func (f *fleet) breakDown(
+	ctx context.Context, t *testing.T, book *ledger, client *http.Client, devices []*device, random *rand.Rand,
+) map[string]int {
+	t.Helper()
+	faults := map[string]int{}
+	for i := 0; i < 2 || ctx.Err() == nil; i++ {
+		pause(time.Duration(200+random.IntN(1500)) * time.Millisecond)
+		p := f.pods[i%2] // the other one has all devices afterwards, and is next
+		what, from := "killed", time.Now()
+		if (i+i/2)%2 == 0 {
+			p.end()
+		} else {
+			what = "drained"
+			p.drain(t)
+		}
+		faults[what]++
+		p.start(t)
+		book.suffer(fault{what + " pod " + p.name, from, time.Now()})
+		f.await(t, client, devices)
+	}
+	return faults
+}
+
+// pause lets calls begin before the next fault.
+func pause(d time.Duration) { <-time.After(d) }
+
+// await waits until the store lists all devices as connected to pods that run.
+func (f *fleet) await(t *testing.T, client *http.Client, devices []*device) {
+	t.Helper()
+	testkit.Eventually(t, "all devices are connected", func() bool {
+		var list struct {
+			Sessions []struct {
+				Pod       string
+				Connected bool
+				Tools     []string
+			}
+		}
+		if get(client, f.pods[0].url()+"/api/sessions?connected=true", &list) != nil {
+			return false
+		}
+		connected := 0
+		for _, s := range list.Sessions {
+			if s.Connected && len(s.Tools) > 0 && (s.Pod == f.pods[0].id() || s.Pod == f.pods[1].id()) {
+				connected++
+			}
+		}
+		return connected == len(devices)
+	})
+}
+
+// stop drains the pods: what hangs would be noticed.
+func (f *fleet) stop(t *testing.T) {
+	for _, p := range f.pods {
+		p.drain(t)
+	}
+}
+
+// get reads JSON.
+func get(client *http.Client, url string, v any) error {
+	r, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	resp, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s", resp.Status)
+	}
+	return json.NewDecoder(resp.Body).Decode(v)
+}
+
+// pod is a process of `farhand serve` that is started again on its address, each time as another pod.
+type pod struct {
+	program, name, addr string
+	env                 []string
+
+	starts atomic.Int32
+	cmd    *exec.Cmd
+	out    *bytes.Buffer // until done
+	done   chan struct{}
+}
+
+func (p *pod) url() string { return "http://" + p.addr }
+func (p *pod) id() string  { return fmt.Sprintf("%s%d", p.name, p.starts.Load()) }
+
+// start starts the pod, and waits until it is ready.
+func (p *pod) start(t *testing.T) {
+	t.Helper()
+	p.starts.Add(1)
+	p.cmd, p.out, p.done = exec.Command(p.program, "serve"), &bytes.Buffer{}, make(chan struct{})
+	for _, variable := range os.Environ() {
+		if !strings.HasPrefix(variable, "FARHAND_") {
+			p.cmd.Env = append(p.cmd.Env, variable)
+		}
+	}
+	p.cmd.Env = append(append(p.cmd.Env, p.env...), "FARHAND_ADDR="+p.addr, "FARHAND_POD_ID="+p.id())
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func(cmd *exec.Cmd, out *bytes.Buffer, done chan struct{}) {
+		defer close(done)
+		_ = cmd.Wait()
+		if text := out.String(); strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic") {
+			t.Errorf("pod %s: %s", p.name, text)
+		}
+	}(p.cmd, p.out, p.done)
+	testkit.Eventually(t, "the pod is ready", func() bool {
+		select {
+		case <-p.done:
+			t.Fatalf("the pod ended: %s", p.out)
+		default:
+		}
+		return get(http.DefaultClient, p.url()+"/readyz", new(any)) == nil
+	})
+}
+
+// end kills the pod.
+func (p *pod) end() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// drain stops the pod as an orchestrator does.
+func (p *pod) drain(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Receive(t, "the end of a drained pod", p.done)
+	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("a drained pod exited with %d: %s", code, p.out)
+	}
+}
+
+// balancer passes connections on to pods in turns, and leaves out those that refuse them.
+type balancer struct {
+	url      string
+	listener net.Listener
+	addrs    []string
+	turn     atomic.Uint32
+	running  sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	conns  map[net.Conn]bool
+}
+
+func startBalancer(t *testing.T, addrs ...string) *balancer {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &balancer{url: "http://" + l.Addr().String(), listener: l, addrs: addrs, conns: map[net.Conn]bool{}}
+	b.running.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			b.running.Go(func() { b.serve(conn) })
+		}
+	})
+	t.Cleanup(b.close)
+	return b
+}
+
+func (b *balancer) serve(client net.Conn) {
+	defer client.Close()
+	first := int(b.turn.Add(1))
+	for i := range b.addrs {
+		pod, err := net.DialTimeout("tcp", b.addrs[(first+i)%len(b.addrs)], time.Second)
+		if err != nil {
+			continue
+		}
+		defer pod.Close()
+		if b.keep(client, pod) {
+			defer b.forget(client, pod)
+			relay(client, pod)
+		}
+		return
+	}
+}
+
+// relay copies in both directions until one side ends.
+func relay(client, pod net.Conn) {
+	var copying sync.WaitGroup
+	for _, pair := range [][2]net.Conn{{client, pod}, {pod, client}} {
+		copying.Go(func() {
+			_, _ = io.Copy(pair[0], pair[1])
+			_ = pair[0].Close()
+		})
+	}
+	copying.Wait()
+}
+
+// keep notes connections that close ends. It reports false if the balancer is closed.
+func (b *balancer) keep(conns ...net.Conn) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, conn := range conns {
+		b.conns[conn] = true
+	}
+	return !b.closed
+}
+
+func (b *balancer) forget(conns ...net.Conn) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, conn := range conns {
+		delete(b.conns, conn)
+	}
+}
+
+func (b *balancer) close() {
+	_ = b.listener.Close()
+	b.mu.Lock()
+	b.closed = true
+	for conn := range b.conns {
+		_ = conn.Close()
+	}
+	b.mu.Unlock()
+	b.running.Wait()
+}
