@@ -30,6 +30,23 @@ func SDKs(typescript func() string) []SDK {
 				return exec.Command("node", "--no-warnings", "../conformance/drivers/node.mjs", sdk, store)
 			}
 		}},
+		{Flag: "python", Name: "Python", Has: everything, Shared: true, Prepare: python},
+	}
+}
+
+// python starts the driver in the environment of .ci/deps, which has what the SDK needs. The SDK itself comes from its
+// sources.
+func python(t testing.TB) func(store string) *exec.Cmd {
+	t.Helper()
+	program, err := filepath.Abs("../../.cache/sdk-python/bin/python")
+	must(t, err)
+	if _, err := os.Stat(program); err != nil {
+		t.Fatal("the packages of the Python SDK are missing: run sh .ci/deps sdk-python")
+	}
+	return func(store string) *exec.Cmd {
+		cmd := exec.Command(program, "../conformance/drivers/python.py", store)
+		cmd.Env = append(os.Environ(), "PYTHONPATH=../python/src", "PYTHONDONTWRITEBYTECODE=1")
+		return cmd
 	}
 }
 
