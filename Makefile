@@ -63,6 +63,7 @@ cover: ## the coverage of the packages of .ci/coverage against their floors; COV
 
 docs: ## rewrite what is generated from code
 	$(GO) test ./cmd/farhand -run TestDocsAreGenerated -update
+	$(GO) test ./sdk/python/generate -update
 
 web: ## rebuild the pages that the program serves (web/dist)
 	cd web && npm ci --silent --no-audit --no-fund && npm run --silent build

@@ -1,5 +1,46 @@
-"""Farhand: AI agents call the tools of devices."""
+"""Client of a Farhand gateway: call the tools of devices from Python.
 
+    from farhand import Farhand
+
+    with Farhand("https://gateway.example.com", token) as farhand:
+        print(farhand.call("battery", device="phone"))
+
+AsyncFarhand is the same for asyncio. Start reading at _calls.py, which has the rules of a call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .errors import FarhandError
+from .results import Result
 from .version import VERSION as __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from ._async_client import AsyncCall, AsyncConversation, AsyncFarhand
+    from ._sync_client import Call, Conversation, Farhand
+
+__all__ = [
+    "AsyncCall",
+    "AsyncConversation",
+    "AsyncFarhand",
+    "Call",
+    "Conversation",
+    "Farhand",
+    "FarhandError",
+    "Result",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Devices import this package without the HTTP client, which takes longer to load than all else.
+    if name in ("AsyncCall", "AsyncConversation", "AsyncFarhand"):
+        from . import _async_client
+
+        return getattr(_async_client, name)
+    if name in ("Call", "Conversation", "Farhand"):
+        from . import _sync_client
+
+        return getattr(_sync_client, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,340 @@
+"""The asynchronous client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import aclosing
+from typing import Any, Literal, cast
+
+import httpx
+
+from . import _resources, _streams, types
+from ._async_driver import AsyncDriver, AsyncStream
+from ._calls import CallOperation, Target, cancel, wait_for
+from ._effects import Request, clean, get, path
+from ._patience import Deadline
+from .results import Result
+
+Select = Literal["any", "newest"]
+DecisionName = Literal["allow-once", "allow-always", "deny"]
+
+
+class AsyncCall:
+    """A call that continues at the gateway, whether or not this program waits for it."""
+
+    def __init__(self, driver: AsyncDriver, call_id: str, patience: float) -> None:
+        self.call_id = call_id
+        """The call's id, for ``farhand.attach``, also of another program."""
+        self._driver, self._patience = driver, patience
+
+    async def result(self, *, timeout: float | None = None) -> Result:
+        """Wait for the end of the call, at most timeout seconds, and return its result.
+
+        The call continues if the timeout passes (CallTimeoutError) or this wait is cancelled.
+        """
+        return await self._driver.run(wait_for(self.call_id, timeout, self._patience))
+
+    async def events(self, *, timeout: float | None = None) -> AsyncStream[types.CallEvent]:
+        """Iterate over the changes of state and the device's progress, from the beginning to the end of the call.
+
+        A broken connection is resumed without loss or repetition, on any pod.
+        """
+        operation = _streams.call_events(self.call_id, Deadline(timeout), self._patience)
+        async with aclosing(self._driver.stream(operation)) as events:
+            async for event in events:
+                yield event
+
+    async def output(self, *, timeout: float | None = None) -> AsyncStream[str]:
+        """Iterate over the output that the device sends in advance. The result has the complete output."""
+        async with aclosing(self.events(timeout=timeout)) as events:
+            async for event in events:
+                if chunk := event.get("chunk"):
+                    yield chunk
+
+    async def record(self) -> types.CallRecord:
+        """Return the call's record as it is now."""
+        return await self._driver.run(_resources.read(get(path("api", "calls", self.call_id)), self._patience))
+
+    async def cancel(self) -> types.CallRecord:
+        """Cancel the call and return its record. Cancelling a finished call has no effect."""
+        return cast(types.CallRecord, await self._driver.run(cancel(self.call_id)))
+
+
+class AsyncApprovals:
+    """The approvals that calls wait for. Needs the role approver."""
+
+    def __init__(self, driver: AsyncDriver, patience: float) -> None:
+        self._driver, self._patience = driver, patience
+
+    async def pending(self) -> list[types.ApprovalRow]:
+        """Return the open approvals, in order of expiry, without the arguments of their calls."""
+        page = await self._driver.run(_resources.read(get("/api/approvals"), self._patience))
+        return page["approvals"]
+
+    async def get(self, approval_id: str) -> types.Approval:
+        """Return an approval with its arguments. Show people ``args_text``, which hides nothing."""
+        return await self._driver.run(_resources.read(get(path("api", "approvals", approval_id)), self._patience))
+
+    async def wait(self, approval_id: str, *, timeout: float | None = None) -> types.Approval:
+        """Wait until an approval is decided, expires or is withdrawn, at most timeout seconds (CallTimeoutError)."""
+        return await self._driver.run(_resources.decision(approval_id, timeout, self._patience))
+
+    async def decide(
+        self,
+        approval_id: str,
+        decision: DecisionName,
+        *,
+        comment: str | None = None,
+        scope: Literal["tool", "arguments"] | None = None,
+        expires_in: float | None = None,
+    ) -> types.Decision:
+        """Decide an approval. The first decision counts: ``decided`` says whether it was this one.
+
+        scope and expires_in (seconds, default 30 days) belong to "allow-always".
+        """
+        body = {
+            "decision": decision,
+            "comment": comment,
+            "scope": scope,
+            "expires_in_ms": None if expires_in is None else int(expires_in * 1000),
+        }
+        return await self._driver.run(_resources.write(_resources.post(path("api", "approvals", approval_id), body)))
+
+    async def grants(self) -> list[types.Grant]:
+        """Return the grants of "allow-always"."""
+        return (await self._driver.run(_resources.read(get("/api/grants"), self._patience)))["grants"]
+
+    async def revoke_grant(self, grant_id: str) -> types.Grant:
+        """Revoke a grant and return it."""
+        return await self._driver.run(_resources.write(Request("DELETE", path("api", "grants", grant_id))))
+
+
+class AsyncConversation:
+    """The conversation of a session with the gateway's language model, which calls the session's tools."""
+
+    def __init__(self, driver: AsyncDriver, session: str, patience: float) -> None:
+        self.session = session
+        self._driver, self._patience = driver, patience
+
+    async def say(
+        self, content: str, *, results: Literal["markdown", "plain"] | None = None, timeout: float = 660.0
+    ) -> types.TurnAnswer:
+        """Send a message and return the whole answer. Cancelling this wait stops the turn and cancels its calls."""
+        request = _resources.message(self.session, {"content": content, "stream": False, "results": results}, timeout)
+        return await self._driver.run(_resources.write(request))
+
+    async def stream(
+        self, content: str, *, results: Literal["markdown", "plain"] | None = None, debug: bool | None = None
+    ) -> AsyncStream[types.TurnEvent]:
+        """Send a message and iterate over the events of the turn. The last one is ``done`` or ``aborted``.
+
+        A turn that fails raises TurnError. Closing the iterator stops the turn.
+        """
+        body = {"content": content, "stream": True, "results": results, "debug": debug}
+        async with aclosing(self._turn(body)) as events:
+            async for event in events:
+                yield event
+
+    async def regenerate(self) -> AsyncStream[types.TurnEvent]:
+        """Answer the last message again, as stream does. Calls of the earlier answer are not undone."""
+        async with aclosing(self._turn({"regenerate": True, "stream": True})) as events:
+            async for event in events:
+                yield event
+
+    def _turn(self, body: Mapping[str, Any]) -> AsyncStream[types.TurnEvent]:
+        return self._driver.stream(_streams.turn(_resources.message(self.session, body, _streams.SILENCE)))
+
+    async def abort(self) -> bool:
+        """Stop the running turn of any caller. Return whether there was one."""
+        request = _resources.post(path("api", "sessions", self.session, "abort"), {})
+        return (await self._driver.run(_resources.write(request)))["status"] == "aborted"
+
+    async def transcript(self, *, limit: int | None = None) -> types.Transcript:
+        """Return the last messages: limit of them, 100 by default, at most 1,000."""
+        request = get(path("api", "sessions", self.session, "messages"), clean({"limit": limit}))
+        return await self._driver.run(_resources.read(request, self._patience))
+
+
+class AsyncFarhand:
+    """A client of a Farhand gateway, for an asyncio program.
+
+        async with AsyncFarhand("https://gateway.example.com", token) as farhand:
+            result = await farhand.call("camera_snap", {"camera": "back"}, device="phone")
+
+    url defaults to FARHAND_URL, else http://127.0.0.1:8080; token to FARHAND_TOKEN. patience is how many seconds a
+    method keeps trying while the gateway does not answer, or says that nothing ran and that a retry may help. http is
+    an httpx client with your own proxies, certificates or transports; you close it.
+
+    A client is safe for concurrent use. All methods raise the classes of farhand.errors.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        patience: float = 30.0,
+        http: httpx.AsyncClient | None = None,
+    ) -> None:
+        self._driver, self._patience = AsyncDriver(url, token, http), patience
+        self.approvals = AsyncApprovals(self._driver, patience)
+        """Approvals that calls wait for."""
+
+    async def __aenter__(self) -> AsyncFarhand:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._driver.close()
+
+    async def call(
+        self,
+        tool: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        session: str | None = None,
+        device: str | None = None,
+        user: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        select: Select | None = None,
+        timeout: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> Result:
+        """Call a tool and return its result.
+
+        session, device, user and labels select the session; without them, the only one that offers the tool. timeout
+        is in seconds, for everything: approval, retries and the tool. Without it, the gateway's default bounds the
+        tool. When this wait is cancelled or the timeout passes, the call is cancelled at the gateway.
+
+        Each call has an idempotency key, a random one by default, so that a lost answer never makes it run twice.
+        Raises ToolFailedError if the tool ran and failed.
+        """
+        operation = CallOperation(
+            tool,
+            args,
+            Target(session, device, user, labels),
+            select=select,
+            timeout=timeout,
+            key=idempotency_key,
+            patience=self._patience,
+        )
+        return await self._driver.run(operation.run())
+
+    async def start(
+        self,
+        tool: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        session: str | None = None,
+        device: str | None = None,
+        user: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        select: Select | None = None,
+        timeout: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> AsyncCall:
+        """Begin a call as ``call`` does, and return immediately. The call continues without this program.
+
+        timeout bounds the retries, and then the tool.
+        """
+        operation = CallOperation(
+            tool,
+            args,
+            Target(session, device, user, labels),
+            select=select,
+            timeout=timeout,
+            key=idempotency_key,
+            patience=self._patience,
+            margin=0,
+        )
+        accepted = await self._driver.run(operation.start())
+        return self.attach(accepted["call_id"])
+
+    def attach(self, call_id: str) -> AsyncCall:
+        """Return the handle of a call that was begun earlier, also by another program."""
+        return AsyncCall(self._driver, call_id, self._patience)
+
+    async def record(self, call_id: str) -> types.CallRecord:
+        """Return the record of a call as it is now."""
+        return await self.attach(call_id).record()
+
+    def calls(
+        self,
+        *,
+        tool: str | None = None,
+        session: str | None = None,
+        device: str | None = None,
+        user: str | None = None,
+        state: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncStream[types.CallRecord]:
+        """Iterate over the finished calls, the newest first. limit is the size of a page."""
+        query = clean(
+            {"tool": tool, "session_id": session, "device_id": device, "user": user, "state": state, "limit": limit}
+        )
+        return self._driver.stream(_streams.pages(Request("GET", "/api/calls", query), "calls", self._patience))
+
+    def tools(
+        self,
+        *,
+        name: str | None = None,
+        search: str | None = None,
+        session: str | None = None,
+        device: str | None = None,
+        user: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> AsyncStream[types.ToolRow]:
+        """Iterate over the tools of all sessions that match, and without filters also those of the gateway."""
+        query = {**clean({"name": name, "q": search}), **Target(session, device, user, labels).query()}
+        return self._driver.stream(_streams.pages(Request("GET", "/api/tools", query), "tools", self._patience))
+
+    def sessions(
+        self,
+        *,
+        device: str | None = None,
+        user: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        tool: str | None = None,
+        connected: bool | None = None,
+    ) -> AsyncStream[types.SessionRow]:
+        """Iterate over the sessions: connected ones first, then conversations without their device."""
+        query = {**clean({"tool": tool, "connected": connected}), **Target(None, device, user, labels).query()}
+        return self._driver.stream(_streams.pages(Request("GET", "/api/sessions", query), "sessions", self._patience))
+
+    async def session(self, session: str) -> types.Session:
+        """Return a session with the definitions of its tools."""
+        return await self._driver.run(_resources.read(get(path("api", "sessions", session)), self._patience))
+
+    def events(self, *kinds: types.ActivityType, timeout: float | None = None) -> AsyncStream[types.Activity]:
+        """Iterate over what happens in the fleet from now on: all events, or those of some types.
+
+        A broken connection is resumed, on any pod. The iteration ends after timeout seconds; without it, never.
+        """
+        return self._driver.stream(_streams.activity(list(kinds), Deadline(timeout), self._patience))
+
+    async def read(self, part: types.Part) -> bytes:
+        """Return the bytes of an image, a sound or a file. For large files use ``chunks``."""
+        content = bytearray()
+        async with aclosing(self.chunks(part)) as chunks:
+            async for chunk in chunks:
+                content += chunk
+        return bytes(content)
+
+    def chunks(self, part: types.Part) -> AsyncStream[bytes]:
+        """Iterate over the bytes of a part. A file that is cut off raises GatewayUnreachableError."""
+        return self._driver.stream(_resources.part_bytes(part))
+
+    def conversation(self, session: str) -> AsyncConversation:
+        """Return the conversation of a session."""
+        return AsyncConversation(self._driver, session, self._patience)
+
+    async def limits(self) -> types.Limits:
+        """Return the limits of this credential."""
+        return await self._driver.run(_resources.read(get("/api/limits"), self._patience))
+
+    async def me(self) -> types.Me:
+        """Return the identity and the roles of this credential."""
+        return await self._driver.run(_resources.read(get("/api/me"), self._patience))
