@@ -28,12 +28,12 @@ func TestDocsAreGenerated(t *testing.T) {
 	}
 	schemas := openAPISchemas(t)
 	for path, want := range map[string]string{
-		"../../docs/configuration.md":    config.String(),
-		"../../docs/cli.md":              cliReference(),
-		"../../docs/operate.md":          withTable(t, "../../docs/operate.md", metricsTable()),
-		"../../docs/policy.md":           withTable(t, "../../docs/policy.md", defaultsTable(t)),
-		"../../api/openapi/schemas.json": schemas,
-		"../../web/src/api/types.ts":     webTypes(t, schemas),
+		"../../docs/configuration.md":              config.String(),
+		"../../docs/cli.md":                        cliReference(),
+		"../../docs/operate.md":                    withTable(t, "../../docs/operate.md", metricsTable()),
+		"../../docs/policy.md":                     withTable(t, "../../docs/policy.md", defaultsTable(t)),
+		"../../api/openapi/schemas.json":           schemas,
+		"../../sdk/typescript/client/src/types.ts": apiTypes(t, schemas),
 	} {
 		if *update {
 			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {

@@ -3,6 +3,7 @@ package scripted
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"fmt"
 
 	"github.com/farhand/farhand/agent/provider"
 )
@@ -37,7 +38,8 @@ func sign(thought string) string {
 func (anthropic) speaker(p *player) speaker {
 	s := &anthropicSpeaker{player: p, index: -1}
 	s.send("message_start", object{"message": object{
-		"id": "msg_scripted", "type": "message", "role": "assistant", "model": p.asked.Model, "content": []any{},
+		"id": fmt.Sprintf("msg_%d", p.asked.Number), "type": "message", "role": "assistant",
+		"model": p.asked.Model, "content": []any{},
 		"stop_reason": nil, "stop_sequence": nil, "usage": object{"input_tokens": p.usage.Input, "output_tokens": 1},
 	}})
 	s.ping()

@@ -10,7 +10,7 @@ import (
 
 type anthropicBody struct {
 	Model       string             `json:"model"`
-	System      []anthropicBlock   `json:"system"`
+	System      anthropicContent   `json:"system"`
 	Messages    []anthropicMessage `json:"messages"`
 	Tools       []tool             `json:"tools"`
 	Stream      bool               `json:"stream"`
@@ -25,7 +25,19 @@ type anthropicBody struct {
 
 type anthropicMessage struct {
 	Role    string           `json:"role"`
-	Content []anthropicBlock `json:"content"`
+	Content anthropicContent `json:"content"`
+}
+
+// anthropicContent is blocks, or a text, which is short for one block.
+type anthropicContent []anthropicBlock
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *anthropicContent) UnmarshalJSON(data []byte) error {
+	if data[0] == '"' {
+		*c = anthropicContent{{Type: "text"}}
+		return json.Unmarshal(data, &(*c)[0].Text)
+	}
+	return json.Unmarshal(data, (*[]anthropicBlock)(c))
 }
 
 type anthropicBlock struct {
@@ -38,7 +50,7 @@ type anthropicBlock struct {
 	Name      string           `json:"name"`
 	Input     json.RawMessage  `json:"input"`
 	ToolUseID string           `json:"tool_use_id"`
-	Content   []anthropicBlock `json:"content"`
+	Content   anthropicContent `json:"content"`
 	IsError   bool             `json:"is_error"`
 	Source    struct {
 		Type      string `json:"type"`

@@ -2,6 +2,7 @@ package scripted
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"github.com/farhand/farhand/agent/provider"
 )
@@ -42,7 +43,8 @@ type openAISpeaker struct {
 
 func (s *openAISpeaker) chunk(choices []any, usage any) {
 	s.event("", object{
-		"id": "chatcmpl-scripted", "object": "chat.completion.chunk", "created": 0, "model": s.asked.Model,
+		"id": fmt.Sprintf("chatcmpl-%d", s.asked.Number), "object": "chat.completion.chunk", "created": 0,
+		"model":   s.asked.Model,
 		"choices": choices, "usage": usage,
 	})
 }

@@ -201,7 +201,7 @@ func TestFormats(t *testing.T) {
 		scripted.Calls(scripted.Call{ID: "x", Name: "f", Args: `{}`, Pieces: 2}), scripted.Usage(3, 4))
 	_, got := post(t, scripted.OpenAI(t, step), `{"model":"m","stream":true,"stream_options":{"include_usage":true},`+
 		`"messages":[{"role":"user","content":"hi"}]}`)
-	const chunk = `"created":0,"id":"chatcmpl-scripted","model":"m","object":"chat.completion.chunk","usage":`
+	const chunk = `"created":0,"id":"chatcmpl-0","model":"m","object":"chat.completion.chunk","usage":`
 	want := ""
 	for _, d := range []string{
 		`{"content":"","role":"assistant"},"finish_reason":null`, `{"reasoning_content":"hm"},"finish_reason":null`,

@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// webTypes returns the types of the pages: one of TypeScript for each schema of the OpenAPI document.
-func webTypes(t *testing.T, schemas string) string {
+// apiTypes returns the types of @farhand/client, which the pages use also: one of TypeScript for each schema of the
+// OpenAPI document.
+func apiTypes(t *testing.T, schemas string) string {
 	t.Helper()
 	var all map[string]object
 	if err := json.Unmarshal([]byte(schemas), &all); err != nil {

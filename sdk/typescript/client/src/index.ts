@@ -1,0 +1,33 @@
+/**
+ * Call the tools of devices through a Farhand gateway.
+ *
+ * @packageDocumentation
+ */
+export { Approvals, type DecideOptions } from "./approvals.js";
+export { PendingCall } from "./call.js";
+export type { CallOptions, StartOptions, TargetOptions } from "./calling.js";
+export { Conversation, type SayOptions } from "./conversation.js";
+export {
+  AmbiguousTargetError,
+  ApprovalDeniedError,
+  BusyError,
+  CancelledError,
+  FarhandError,
+  ForbiddenError,
+  GatewayError,
+  IdempotencyConflictError,
+  InvalidArgumentsError,
+  InvalidRequestError,
+  LostError,
+  NotConnectedError,
+  NotFoundError,
+  TimeoutError,
+  TurnError,
+  UnauthenticatedError,
+  UnavailableError,
+  UnreachableError,
+} from "./errors.js";
+export { Farhand, type FeedEvent, type SessionFilter, type ToolFilter } from "./farhand.js";
+export type { FarhandOptions, Query } from "./http.js";
+export { CallResult, FilePart, ToolFailedError } from "./result.js";
+export type * from "./types.js";
