@@ -47,8 +47,9 @@ func TestRaspberryPi(t *testing.T) {
 	copyFiles(t, "../../../../examples/raspberry-pi", dir)
 	unit, err := os.ReadFile(filepath.Join(dir, "farhand-pi.service"))
 	must(t, err)
-	m := regexp.MustCompile(`(?m)^ExecStart=/opt/farhand-pi/venv/bin/python /opt/farhand-pi/(\S+) https://gateway.example.com$`).
-		FindSubmatch(unit)
+	const folder = "/opt/farhand-pi/"
+	command := `(?m)^ExecStart=` + folder + `venv/bin/python ` + folder + `(\S+) https://gateway.example.com$`
+	m := regexp.MustCompile(command).FindSubmatch(unit)
 	if m == nil || !strings.Contains(string(unit), "\nKillSignal=SIGINT\n") {
 		t.Fatalf("the unit is %s", unit)
 	}
@@ -101,8 +102,8 @@ func TestTutorial(t *testing.T) {
 	models := httptest.NewServer(http.HandlerFunc(model))
 	t.Cleanup(models.Close)
 	dir, address := t.TempDir(), testkit.FreeAddr(t)
-	variables := append(offline(project(t), environment(t)), "PATH="+filepath.Dir(farhand)+":"+os.Getenv("PATH"), "HOME="+dir,
-		"FARHAND_ADDR="+address, "FARHAND_URL=http://"+address, "OPENAI_BASE_URL="+models.URL)
+	variables := append(offline(project(t), environment(t)), "PATH="+filepath.Dir(farhand)+":"+os.Getenv("PATH"),
+		"HOME="+dir, "FARHAND_ADDR="+address, "FARHAND_URL=http://"+address, "OPENAI_BASE_URL="+models.URL)
 	shell := blocks(t, "../../../../docs/tutorial-python.md", "sh")
 	python := blocks(t, "../../../../docs/tutorial-python.md", "python")
 	said := blocks(t, "../../../../docs/tutorial-python.md", "text")
