@@ -151,6 +151,7 @@ func (p *pod) start(t *testing.T) {
 	}
 	p.cmd.Env = append(append(p.cmd.Env, p.env...), "FARHAND_ADDR="+p.addr, "FARHAND_POD_ID="+p.id())
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test that is killed takes its pods along
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
