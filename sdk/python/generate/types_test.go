@@ -17,7 +17,8 @@ const schemaRef = "#/components/schemas/"
 // pythonWidth is the longest line of generated Python.
 const pythonWidth = 120
 
-const pythonTypesHead = `"""The types of the gateway's HTTP API. Generated from the OpenAPI document by ` + "`make docs`" + `.
+const pythonTypesHead = `"""The types of the gateway's HTTP API. ` +
+	"Generated from the OpenAPI document by `make docs`." + `
 
 Answers are dictionaries of these types as the gateway sent them, so they can have members that this version does not
 know.
@@ -181,8 +182,8 @@ func (p *pythonTypes) inner(name string, schema object) {
 	}
 }
 
-// typeOf returns the type of a schema. Objects with members have the name of their place. Quoted: names of other types are
-// in quotes.
+// typeOf returns the type of a schema. Objects with members have the name of their place. If quoted is set, names of
+// other types are in quotes.
 func (p *pythonTypes) typeOf(name string, schema object, quoted bool) string {
 	quote := func(name string) string {
 		if quoted {
