@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/farhand/farhand/internal/kotlintest"
 )
 
 // SDK is a device SDK whose driver is a process.
@@ -31,6 +33,16 @@ func SDKs(typescript func() string) []SDK {
 			}
 		}},
 		{Flag: "python", Name: "Python", Has: everything, Shared: true, Prepare: python},
+		{Flag: "kotlin", Name: "Kotlin", Has: everything, Shared: true, Prepare: kotlin},
+	}
+}
+
+func kotlin(t testing.TB) func(store string) *exec.Cmd {
+	t.Helper()
+	classes := kotlintest.ClassPath(kotlintest.Build(t))
+	return func(store string) *exec.Cmd {
+		return exec.Command("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx512m", "-cp", classes,
+			"io.github.farhand.conformance.DriverKt", store)
 	}
 }
 
