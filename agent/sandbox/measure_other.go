@@ -9,7 +9,7 @@ import (
 )
 
 // Free fails: free space is not supported on this system.
-func Free(Workspace) (Room, error) { return Room{}, errors.ErrUnsupported }
+func Free(Workspace) (DiskSpace, error) { return DiskSpace{}, errors.ErrUnsupported }
 
 // Measure fails: measuring is not supported on this system.
 func Measure(Workspace, <-chan struct{}) (Usage, error) { return Usage{}, errors.ErrUnsupported }

@@ -31,8 +31,9 @@ type deviceOptions struct {
 	contacts string
 	verbose  bool
 	ask      bool
-	node     bool
+	simulate bool
 	location string
+	desktop  desktopOptions
 	mcp      string // command
 
 	pair       bool
@@ -47,10 +48,15 @@ func (a *application) deviceCommand() *cobra.Command {
 		Long: "Connects to a gateway and offers tools of this machine: device_info, sensors (load, memory,\n" +
 			"temperature, battery if present), echo, sleep, and contacts if a vCard file is given. They\n" +
 			"change nothing here. It reconnects by itself, and runs until interrupted.\n\n" +
-			"--node adds the commands of nodes, to try the gateway's tools nodes, node-invoke and canvas:\n" +
-			"notify, run (asks on this terminal about each command; without one it runs none), a canvas in\n" +
-			"this machine's browser, and camera test pictures. FARHAND_PRIVATE_URLS=true lets the canvas load\n" +
-			"from private networks.\n\n" +
+			"--desktop adds what this computer can do by the programs of its system: notifications, clipboard,\n" +
+			"screenshots and recordings, cameras, microphone, speech, location, pages in the browser, programs,\n" +
+			"and the files of one folder. --list shows each tool, or why it is missing. Its person is asked\n" +
+			"before an agent looks, listens, runs or writes.\n\n" +
+			"--simulate adds the commands of nodes without touching this computer, to try the gateway's tools\n" +
+			"nodes, node-invoke and canvas: its notifications are lines of this terminal, its pictures and clips\n" +
+			"are generated. Only run is real (it asks on this terminal about each command; without one it runs\n" +
+			"none), and the canvas, a page in this machine's browser. FARHAND_PRIVATE_URLS=true lets the canvas\n" +
+			"load from private networks.\n\n" +
 			"--mcp offers the tools of an MCP server (stdio) instead. The shell runs its command, and\n" +
 			"restarts it with backoff when it ends. It ends with this program.",
 		Args: cobra.NoArgs,
@@ -72,17 +78,28 @@ func (a *application) deviceCommand() *cobra.Command {
 	f.StringVar(&o.credential, "credential", "",
 		"file for the credential of --pair (default: in this user's settings)")
 	f.BoolVar(&o.ask, "ask", false, "ask on this terminal about calls that need approval")
-	f.BoolVar(&o.node, "node", false, "also offer the commands of a node: notify, camera, screen, run and canvas")
-	f.StringVar(&o.location, "location", "",
-		"with --node: LATITUDE,LONGITUDE for location_get (default: not offered)")
+	f.BoolVar(&o.simulate, "simulate", false, "also offer the commands of a node, with generated pictures and clips")
+	f.BoolVar(&o.simulate, "node", false, "")
+	_ = f.MarkHidden("node") // the former name of --simulate
+	f.StringVar(&o.location, "location", "", "with --desktop or --simulate: LATITUDE,LONGITUDE for location_get "+
+		"(default: where the system says; not offered by --simulate)")
+	o.desktop.flags(f)
 	f.StringVar(&o.mcp, "mcp", "", "command of an MCP server, such as 'npx -y some-server'")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every call")
 	return cmd
 }
 
 func (a *application) device(ctx context.Context, o deviceOptions) error {
-	if o.mcp != "" {
+	switch {
+	case o.desktop.autostart || o.desktop.install:
+		return a.autostart(ctx, o)
+	case o.mcp != "":
 		return a.mcpDevice(ctx, o)
+	case o.desktop.list:
+		return a.listDesktop(ctx, o)
+	}
+	if err := o.check(); err != nil {
+		return err
 	}
 	all := demotools.Basic()
 	if o.contacts != "" {
@@ -95,32 +112,57 @@ func (a *application) device(ctx context.Context, o deviceOptions) error {
 	done := make(chan struct{})
 	defer close(done)
 	var terminal *terminalApprover
-	if o.ask || o.node && isTerminal(a.in) {
+	if isTerminal(a.in) && (o.simulate || o.desktop.asksHere()) || o.ask && !o.desktop.offered {
 		lines, _ := a.readLines(done) // when they end, decisions are made elsewhere
 		terminal = newTerminalApprover(a.out, lines)
 	}
-	stopNode := func() error { return nil }
-	if o.node || o.location != "" {
-		commands, stop, err := a.nodeCommands(ctx, o, terminal)
+	var approver client.Approver
+	if o.ask && terminal != nil {
+		approver = terminal.decide
+	}
+	stop := func() error { return nil }
+	switch {
+	case o.simulate:
+		commands, stopCanvas, err := a.nodeCommands(ctx, o, terminal)
 		if err != nil {
 			return err
 		}
-		all, stopNode = append(all, commands...), stop
+		all, stop = append(all, commands...), stopCanvas
+	case o.desktop.offered:
+		d, err := a.openDesktop(ctx, o, terminal)
+		if err != nil {
+			return err
+		}
+		all, stop = append(all, d.tools...), d.stop
+		if o.ask && approver == nil {
+			approver = approverOf(d.Asks())
+		}
 	}
-	return errors.Join(a.runDevice(ctx, o, all, terminal, done), stopNode())
+	return errors.Join(a.runDevice(ctx, o, all, approver, done), stop())
+}
+
+// check returns an error for options that do not go together.
+func (o deviceOptions) check() error {
+	switch {
+	case o.simulate && o.desktop.offered:
+		return errors.New("--desktop and --simulate exclude each other")
+	case o.location != "" && !o.simulate && !o.desktop.offered:
+		return errors.New("--location requires --desktop or --simulate")
+	}
+	return o.desktop.check()
 }
 
 // runDevice runs a device with the chosen tools until ctx ends.
 func (a *application) runDevice(
-	ctx context.Context, o deviceOptions, all []demotools.Tool, terminal *terminalApprover, done <-chan struct{},
+	ctx context.Context, o deviceOptions, all []demotools.Tool, approver client.Approver, done <-chan struct{},
 ) error {
 	chosen, err := demotools.Choose(all, o.tools)
 	if err != nil {
 		return err
 	}
 	var more []client.Option
-	if o.ask {
-		more = append(more, client.WithApprover(terminal.decide))
+	if approver != nil {
+		more = append(more, client.WithApprover(approver))
 	}
 	c, err := a.newDevice(ctx, o, "/ws/chat", chosen, newLogger(a.err, o.level(), "auto"), more...)
 	if err != nil {
@@ -215,9 +257,9 @@ const (
 
 // mcpDevice makes an MCP server the device until ctx ends, and restarts it when it ends.
 func (a *application) mcpDevice(ctx context.Context, o deviceOptions) error {
-	if o.node || o.ask || o.contacts != "" || o.location != "" || len(o.tools) > 0 {
-		return errors.New("--mcp offers only that server's tools: remove --tools, --contacts, --ask, --node " +
-			"and --location")
+	if o.simulate || o.desktop.offered || o.ask || o.contacts != "" || o.location != "" || len(o.tools) > 0 {
+		return errors.New("--mcp offers only that server's tools: remove --tools, --contacts, --ask, --desktop, " +
+			"--simulate and --location")
 	}
 	log := newLogger(a.err, o.level(), "auto")
 	c, err := a.newDevice(ctx, o, "/ws/mcp", nil, log, client.WithState(func(s client.State) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 	"github.com/caarlos0/env/v11"
 
 	"github.com/farhand/farhand/cmd/farhand/demotools"
+	"github.com/farhand/farhand/cmd/farhand/desktop"
 	"github.com/farhand/farhand/cmd/farhand/nodetools"
 	"github.com/farhand/farhand/ws/client"
 )
@@ -43,6 +43,17 @@ func (t *terminalApprover) decide(ctx context.Context, q client.Question) client
 func (t *terminalApprover) confirm(ctx context.Context, command string) bool {
 	text := "\nMay this command run here?\n  " + strings.ReplaceAll(printable(command), "\n", "\n  ") + "\n"
 	return ask(ctx, t, text, []reply[bool]{{"y", "yes", "once", true}, {"n", "no", "no", false}})
+}
+
+// permit is a desktop.Ask.
+func (t *terminalApprover) permit(ctx context.Context, q desktop.Question) desktop.Answer {
+	replies := []reply[desktop.Answer]{{"y", "yes", "once", desktop.Once}}
+	if q.Lasting {
+		replies = append(replies,
+			reply[desktop.Answer]{"a", "always", "always, until this program ends", desktop.Always})
+	}
+	replies = append(replies, reply[desktop.Answer]{"n", "no", "no", desktop.No})
+	return ask(ctx, t, "\n"+strings.ReplaceAll(printable(q.Text), "\n", "\n  ")+"\n", replies)
 }
 
 type reply[T any] struct {
@@ -133,31 +144,19 @@ const maxNotification = 1000
 func (a *application) nodeCommands(
 	ctx context.Context, o deviceOptions, terminal *terminalApprover,
 ) (commands []demotools.Tool, stop func() error, err error) {
-	if !o.node {
-		return nil, nil, errors.New("--location requires --node")
-	}
 	location, err := parseLocation(o.location)
 	if err != nil {
 		return nil, nil, err
 	}
-	private, err := privateURLs(a.environ)
+	canvas, stop, err := a.serveCanvas(ctx, nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	canvas := nodetools.NewCanvas(private)
-	listener, url, err := canvas.Listen()
-	if err != nil {
-		return nil, nil, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	served := make(chan error, 1)
-	go func() { served <- canvas.Serve(ctx, listener) }()
-	fmt.Fprintf(a.out, "canvas: open %s in a browser of this machine\n", url)
 	confirm := func(context.Context, string) bool { return false }
 	if isTerminal(a.in) {
 		confirm = terminal.confirm
 	}
-	commands = nodetools.Tools(nodetools.Config{
+	return nodetools.Tools(nodetools.Config{
 		Confirm: confirm, Canvas: canvas, Location: location,
 		Notify: func(title, body string) {
 			if title != "" {
@@ -165,8 +164,30 @@ func (a *application) nodeCommands(
 			}
 			fmt.Fprintf(a.out, "notification: %s\n", oneLine(title+body, maxNotification))
 		},
-	})
-	return commands, func() error { cancel(); return <-served }, nil
+	}), stop, nil
+}
+
+// serveCanvas serves a canvas until stop is called, which waits for it to end. open, unless nil, opens its page.
+func (a *application) serveCanvas(ctx context.Context, open func(ctx context.Context, url string) error) (
+	canvas *nodetools.Canvas, stop func() error, err error,
+) {
+	private, err := privateURLs(a.environ)
+	if err != nil {
+		return nil, nil, err
+	}
+	canvas = nodetools.NewCanvas(private)
+	listener, url, err := canvas.Listen()
+	if err != nil {
+		return nil, nil, err
+	}
+	if open != nil {
+		canvas.OpenWith(func(ctx context.Context) error { return open(ctx, url) })
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	served := make(chan error, 1)
+	go func() { served <- canvas.Serve(ctx, listener) }()
+	fmt.Fprintf(a.out, "canvas: open %s in a browser of this machine\n", url)
+	return canvas, func() error { cancel(); return <-served }, nil
 }
 
 // privateURLs reports whether the canvas may load from private networks. It reads the same variable as a gateway.

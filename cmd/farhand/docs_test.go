@@ -140,7 +140,7 @@ func describe(cmd *cobra.Command) string {
 func flagTable(flags, common *pflag.FlagSet) string {
 	var b strings.Builder
 	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Name == "help" {
+		if f.Name == "help" || f.Hidden {
 			return
 		}
 		if common != nil {

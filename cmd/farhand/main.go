@@ -179,7 +179,11 @@ func isTerminal(stream any) bool {
 		return false
 	}
 	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	null, err := os.Stat(os.DevNull) // the standard input of what starts by itself
+	return err != nil || !os.SameFile(info, null)
 }
 
 // healthTimeout bounds a health check. An image's HEALTHCHECK has its own, longer timeout.

@@ -1,4 +1,4 @@
-//go:build !linux && !darwin && !dragonfly && !freebsd && !netbsd && !openbsd
+//go:build !linux && !darwin && !dragonfly && !freebsd && !netbsd && !openbsd && !windows
 
 package procgroup
 
@@ -7,6 +7,11 @@ import (
 	"os/exec"
 )
 
-func lead(*exec.Cmd)      {}
-func killGroup(int) error { return errors.ErrUnsupported }
-func awaitEnd(int) error  { return errors.ErrUnsupported }
+type members struct{}
+
+func lead(*exec.Cmd)             {}
+func adopt(int) (members, error) { return members{}, nil }
+
+func (members) kill() error        { return errors.ErrUnsupported }
+func (members) awaitLeader() error { return errors.ErrUnsupported }
+func (members) close()             {}

@@ -7,6 +7,9 @@ import (
 	"syscall"
 )
 
+// members are the processes of the group with this id, which is the process id of its leader.
+type members int
+
 // lead makes a command the leader of a group when it starts.
 func lead(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
@@ -15,4 +18,9 @@ func lead(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Setpgid = true
 }
 
-func killGroup(leader int) error { return syscall.Kill(-leader, syscall.SIGKILL) }
+// adopt returns the group of a leader that has started.
+func adopt(leader int) (members, error) { return members(leader), nil }
+
+func (m members) kill() error { return syscall.Kill(-int(m), syscall.SIGKILL) }
+
+func (members) close() {}

@@ -2,6 +2,7 @@
 //
 // The id of a group is the process id of its leader. The kernel reuses it once the leader has been reaped and the group
 // is empty. So the group gets signals only while its leader has not been reaped, even if the leader is only a zombie.
+// On Windows, the group is a job object, which the leader's children cannot leave.
 package procgroup
 
 import (
@@ -15,8 +16,9 @@ import (
 type Group struct {
 	cmd *exec.Cmd
 
-	mu   sync.Mutex
-	over bool // the leader may be reaped: send the group nothing more
+	mu      sync.Mutex
+	members members // as the system knows the group
+	over    bool    // the leader may be reaped: send the group nothing more
 }
 
 // Start starts a command as the leader of a group. If the command has a context, the whole group is killed when the
@@ -27,25 +29,40 @@ func Start(cmd *exec.Cmd) (*Group, error) {
 	if cmd.Cancel != nil {
 		cmd.Cancel = g.Kill
 	}
-	if err := cmd.Start(); err != nil {
+	if err := g.start(); err != nil {
+		if cmd.Process != nil {
+			_, _ = cmd.Process.Kill(), cmd.Wait()
+		}
 		return nil, err
 	}
 	return g, nil
 }
 
+// start holds the lock, because the context of the command may end before the group is known.
+func (g *Group) start() (err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err = g.cmd.Start(); err != nil {
+		return err
+	}
+	g.members, err = adopt(g.cmd.Process.Pid)
+	return err
+}
+
 // Wait waits for the leader, kills the rest of the group, and returns what the command's Wait returns. Call it once.
 func (g *Group) Wait() error {
 	g.settle()
+	defer g.members.close()
 	return g.cmd.Wait()
 }
 
 // settle waits until the leader has ended, and kills the rest of the group. The leader has not been reaped then.
 func (g *Group) settle() {
-	err := awaitEnd(g.cmd.Process.Pid)
+	err := g.members.awaitLeader()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err == nil {
-		_ = killGroup(g.cmd.Process.Pid) // it may be empty
+		_ = g.members.kill() // there may be none
 	}
 	g.over = true
 }
@@ -54,7 +71,7 @@ func (g *Group) settle() {
 func (g *Group) Kill() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.over && killGroup(g.cmd.Process.Pid) == nil {
+	if !g.over && g.members.kill() == nil {
 		return nil
 	}
 	return g.cmd.Process.Kill() // which knows whether the process has been reaped

@@ -4,8 +4,8 @@ package procgroup
 
 import "golang.org/x/sys/unix"
 
-// awaitEnd waits until a child has ended, without reaping it.
-func awaitEnd(pid int) error {
+// awaitLeader waits until the leader, a child, has ended, without reaping it.
+func (m members) awaitLeader() error {
 	queue, err := unix.Kqueue()
 	if err != nil {
 		return err
@@ -13,7 +13,7 @@ func awaitEnd(pid int) error {
 	defer unix.Close(queue)
 	unix.CloseOnExec(queue)
 	changes, events := make([]unix.Kevent_t, 1), make([]unix.Kevent_t, 1)
-	unix.SetKevent(&changes[0], pid, unix.EVFILT_PROC, unix.EV_ADD|unix.EV_ONESHOT)
+	unix.SetKevent(&changes[0], int(m), unix.EVFILT_PROC, unix.EV_ADD|unix.EV_ONESHOT)
 	changes[0].Fflags = unix.NOTE_EXIT
 	_, err = unix.Kevent(queue, changes, events, nil)
 	for err == unix.EINTR { // adding it again changes nothing

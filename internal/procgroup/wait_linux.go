@@ -2,10 +2,10 @@ package procgroup
 
 import "golang.org/x/sys/unix"
 
-// awaitEnd waits until a child has ended, without reaping it.
-func awaitEnd(pid int) error {
+// awaitLeader waits until the leader, a child, has ended, without reaping it.
+func (m members) awaitLeader() error {
 	for {
-		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		err := unix.Waitid(unix.P_PID, int(m), nil, unix.WEXITED|unix.WNOWAIT, nil)
 		if err != unix.EINTR {
 			return err
 		}

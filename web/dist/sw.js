@@ -27,6 +27,7 @@ addEventListener("fetch", (event) => {
   if (request.method !== "GET" || url.origin !== location.origin) return;
   if (request.mode === "navigate" && url.pathname === page) event.respondWith(newest(request));
   else if (url.pathname.startsWith("/assets/")) event.respondWith(stored(request));
+  else if (url.pathname === "/icon.svg") event.respondWith(fetch(request).catch(() => stored(request)));
 });
 
 /** The page as the gateway has it, else as it was. */

@@ -9,7 +9,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -244,7 +243,7 @@ func isDead(label, own string) bool {
 	if err != nil || pid <= 0 {
 		return false
 	}
-	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+	if isGone(pid) {
 		return true
 	}
 	start := startOf(pid)

@@ -13,7 +13,7 @@ import (
 	"github.com/farhand/farhand/ws/client"
 )
 
-// What `farhand device --node` offers is what the tools ask for: each action is carried out by it.
+// What `farhand device --simulate` offers is what the tools ask for: each action is carried out by it.
 func TestLaptopIsANode(t *testing.T) {
 	h := newHouse(t, options{})
 	ran := ""

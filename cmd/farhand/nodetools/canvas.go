@@ -13,6 +13,7 @@ import (
 	"image/jpeg"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/farhand/farhand/internal/publicnet"
 	"github.com/farhand/farhand/ws/client"
@@ -31,9 +32,12 @@ type Canvas struct {
 	token string // in the path: hides the page from other users of this machine
 	frame string // in the path of the presented page, which must not learn the token
 
+	open func(ctx context.Context) error // opens the page in a browser; nil: the person does
+
 	mu      sync.Mutex
 	shown   shown
-	page    chan event // of the open page; nil without one
+	page    chan event    // of the open page; nil without one
+	arrived chan struct{} // closed when a page opens
 	waiting map[string]chan value
 }
 
@@ -61,16 +65,45 @@ type value struct {
 func NewCanvas(private bool) *Canvas {
 	return &Canvas{
 		urls: publicnet.Guard{AllowPrivate: private}, token: rand.Text(), frame: rand.Text(),
-		waiting: make(map[string]chan value),
-		shown:   shown{Content: []json.RawMessage{}},
+		waiting: make(map[string]chan value), arrived: make(chan struct{}),
+		shown: shown{Content: []json.RawMessage{}},
 	}
+}
+
+// OpenWith sets what opens the page in a browser when something is presented and no page is open. Call it before Serve.
+func (c *Canvas) OpenWith(open func(ctx context.Context) error) { c.open = open }
+
+// openTime is how long a browser may take to open the page.
+const openTime = 10 * time.Second
+
+// opens makes sure that a page is open, if there is something to open it with.
+func (c *Canvas) opens(ctx context.Context) error {
+	c.mu.Lock()
+	there, arrived := c.page != nil, c.arrived
+	c.mu.Unlock()
+	if there || c.open == nil {
+		return nil
+	}
+	if err := c.open(ctx); err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, openTime)
+	defer stop()
+	select {
+	case <-arrived:
+	case <-ctx.Done(): // the result says that no page is open
+	}
+	return nil
 }
 
 // errNoPage says what to do if no browser shows the canvas.
 var errNoPage = errors.New("no page is open: the person must open the canvas in a browser; " +
 	"the terminal of farhand device shows its address")
 
-func (c *Canvas) present(_ context.Context, args struct{ URL string }) (any, error) {
+func (c *Canvas) present(ctx context.Context, args struct{ URL string }) (any, error) {
+	if err := c.opens(ctx); err != nil {
+		return nil, err
+	}
 	return c.change(args.URL, func(s *shown) { s.Visible = true })
 }
 
@@ -195,6 +228,8 @@ func (c *Canvas) opened() chan event {
 		close(c.page)
 	}
 	c.page = make(chan event, maxEvents)
+	close(c.arrived)
+	c.arrived = make(chan struct{})
 	c.page <- event{"state", c.shown}
 	return c.page
 }

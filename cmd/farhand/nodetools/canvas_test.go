@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -248,5 +249,26 @@ func TestCanvasIsBounded(t *testing.T) {
 	}
 	if n := len(s.shown.Content); n != maxPushed || s.shown.bytes > maxPushedBytes {
 		t.Errorf("%d objects, %d bytes", n, s.shown.bytes)
+	}
+}
+
+// A canvas that can open its page does so when something is presented, unless it is open.
+func TestCanvasOpensItself(t *testing.T) {
+	cfg := Config{Canvas: NewCanvas(false)}
+	openings := 0
+	cfg.Canvas.OpenWith(func(context.Context) error {
+		openings++
+		cfg.Canvas.opened()
+		return nil
+	})
+	for range 2 {
+		if out, err := do(t.Context(), t, cfg, "canvas_present", `{}`); err != nil || out != "done" || openings != 1 {
+			t.Errorf("%v, %v; opened %d times", out, err, openings)
+		}
+	}
+	cfg.Canvas = NewCanvas(false)
+	cfg.Canvas.OpenWith(func(context.Context) error { return errNoPage })
+	if out, err := do(t.Context(), t, cfg, "canvas_present", `{}`); !errors.Is(err, errNoPage) {
+		t.Errorf("%v, %v", out, err)
 	}
 }

@@ -1,6 +1,6 @@
-// Package nodetools implements the conventional commands of a node (docs/devices.md). `farhand device --node` offers
-// them on a laptop, to try the gateway's tools nodes, node-invoke and canvas. It has no camera and does not record the
-// screen: pictures are generated, and say so. Start reading at Tools in tools.go.
+// Package nodetools implements the conventional commands of a node (docs/devices.md). `farhand device --simulate`
+// offers them on a laptop, to try the gateway's tools nodes, node-invoke and canvas. It has no camera and does not
+// record the screen: pictures are generated, and say so. Start reading at Tools in tools.go.
 package nodetools
 
 import (
@@ -15,11 +15,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
-	"os/exec"
-	"sync"
 	"time"
-
-	"github.com/farhand/farhand/internal/procgroup"
 )
 
 //go:embed page.html page.js
@@ -136,63 +132,6 @@ func (c *Canvas) takeValue(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
-}
-
-const (
-	maxOutput = 64 << 10 // bytes kept of each stream
-	endWait   = time.Second
-)
-
-type ran struct {
-	ExitCode int    `json:"exit_code"`
-	Stdout   string `json:"stdout"`
-	Stderr   string `json:"stderr"`
-	Cut      bool   `json:"cut"` // output beyond the limit was dropped
-	Millis   int64  `json:"duration_ms"`
-}
-
-// runCommand runs a shell command until it or ctx ends. Processes that it started end with it, unless they have left
-// its process group.
-func runCommand(ctx context.Context, command string) (any, error) {
-	var stdout, stderr head
-	cmd := exec.CommandContext(ctx, "sh", "-c", command)
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &stdout, &stderr, endWait
-	began := time.Now()
-	group, err := procgroup.Start(cmd)
-	if err != nil {
-		return nil, err
-	}
-	err = group.Wait()
-	if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || ctx.Err() != nil) {
-		return nil, errors.Join(err, context.Cause(ctx))
-	}
-	return ran{
-		ExitCode: cmd.ProcessState.ExitCode(), Stdout: stdout.String(), Stderr: stderr.String(),
-		Cut: stdout.cut || stderr.cut, Millis: time.Since(began).Milliseconds(),
-	}, nil
-}
-
-// head keeps the first bytes that are written to it.
-type head struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-	cut bool
-}
-
-// Write implements io.Writer.
-func (h *head) Write(p []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	room := min(maxOutput-h.buf.Len(), len(p))
-	h.cut = h.cut || room < len(p)
-	h.buf.Write(p[:room])
-	return len(p), nil
-}
-
-func (h *head) String() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.buf.String()
 }
 
 const (

@@ -52,7 +52,6 @@ func object(properties string, required ...string) string {
 
 // Tools returns the commands.
 func Tools(cfg Config) []demotools.Tool {
-	c := cfg.Canvas
 	tools := []demotools.Tool{
 		newTool("notify", "", changes(), "Show a notification to the person at this machine.",
 			object(`"title":{"type":"string"},"body":{"type":"string"}`, "body"), cfg.notify),
@@ -65,6 +64,18 @@ func Tools(cfg Config) []demotools.Tool {
 			"Record the screen. This machine returns moving test pictures.", object(duration), screen),
 		newTool("run", confirmed, destroys(), "Run a shell command on this machine, if the person at it agrees.",
 			object(`"command":{"type":"string","minLength":1,"maxLength":16384}`, "command"), cfg.run),
+	}
+	tools = append(tools, CanvasTools(cfg.Canvas)...)
+	if cfg.Location != nil {
+		tools = append(tools, newTool("location_get", confirmed, reads(), "Return this machine's configured location.",
+			object(""), func(context.Context, struct{}) (any, error) { return *cfg.Location, nil }))
+	}
+	return tools
+}
+
+// CanvasTools returns the commands of a canvas.
+func CanvasTools(c *Canvas) []demotools.Tool {
+	return []demotools.Tool{
 		newTool("canvas_present", "", changes(), "Show the canvas, with a page if a url is given.",
 			object(`"url":{"type":"string"}`), c.present),
 		newTool("canvas_hide", "", changes(), "Hide the canvas.", object(""), c.hide),
@@ -78,11 +89,6 @@ func Tools(cfg Config) []demotools.Tool {
 			object(`"jsonl":{"type":"string","minLength":1}`, "jsonl"), c.push),
 		newTool("canvas_a2ui_reset", "", changes(), "Remove all A2UI content from the canvas.", object(""), c.reset),
 	}
-	if cfg.Location != nil {
-		tools = append(tools, newTool("location_get", confirmed, reads(), "Return this machine's configured location.",
-			object(""), func(context.Context, struct{}) (any, error) { return *cfg.Location, nil }))
-	}
-	return tools
 }
 
 func (cfg Config) notify(_ context.Context, args struct{ Title, Body string }) (any, error) {

@@ -121,12 +121,12 @@ func TestRun(t *testing.T) {
 		t.Errorf("asked about %q, and it ran all the same: %v", asked, out)
 	}
 	out, err := do(t.Context(), t, answer(true), "run", `{"command":"echo out; echo err >&2; exit 3"}`)
-	if got, ok := out.(ran); err != nil || !ok || got.ExitCode != 3 || got.Stdout != "out\n" || got.Stderr != "err\n" ||
+	if got, ok := out.(Ran); err != nil || !ok || got.ExitCode != 3 || got.Stdout != "out\n" || got.Stderr != "err\n" ||
 		got.Cut {
 		t.Errorf("%+v, %v", out, err)
 	}
 	out, err = do(t.Context(), t, answer(true), "run", `{"command":"head -c 300000 /dev/zero"}`)
-	if got := out.(ran); err != nil || len(got.Stdout) != maxOutput || !got.Cut {
+	if got := out.(Ran); err != nil || len(got.Stdout) != maxOutput || !got.Cut {
 		t.Errorf("%d bytes, %v", len(got.Stdout), err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -144,7 +144,7 @@ func TestCommandLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(out.(ran).Stdout))
+	pid, err := strconv.Atoi(strings.TrimSpace(out.(Ran).Stdout))
 	if err != nil {
 		t.Fatal(err)
 	}
