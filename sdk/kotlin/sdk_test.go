@@ -134,14 +134,15 @@ func start(t *testing.T, cmd *exec.Cmd) *program {
 // expect waits for a line with a text, and returns it.
 func (p *program) expect(t *testing.T, text string) string {
 	t.Helper()
+	var seen []string
 	for {
 		select {
 		case line, more := <-p.lines:
 			if strings.Contains(line, text) {
 				return line
 			}
-			if !more {
-				t.Fatalf("the program ended without %q", text)
+			if seen = append(seen, line); !more {
+				t.Fatalf("the program ended without %q: %q", text, seen)
 			}
 		case <-time.After(testkit.Limit):
 			t.Fatalf("the program does not write %q", text)

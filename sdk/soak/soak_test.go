@@ -24,7 +24,7 @@ import (
 )
 
 var (
-	chosen  = flag.String("sdks", "go,node", "SDKs whose devices take part, separated by commas; empty: none")
+	chosen  = flag.String("sdks", "", "SDKs whose devices take part, separated by commas; empty: none")
 	soakFor = flag.Duration("for", 3*time.Second, "how long the pods are killed and drained; at least one of each")
 	seed    = flag.Uint64("seed", 0, "seed of callers and faults; 0 draws one")
 )
