@@ -124,21 +124,7 @@ func python(t *testing.T, env []string, path string, args ...string) *program {
 	return p
 }
 
-// expect waits for a line with a text, and returns it.
-func (p *program) expect(t *testing.T, text string) string {
-	t.Helper()
-	for {
-		line := testkit.Receive(t, "the line "+text, p.lines)
-		if strings.Contains(line, text) {
-			return line
-		}
-		if line == "" && len(p.lines) == 0 {
-			t.Fatalf("the program ended without %q", text)
-		}
-	}
-}
-
-// end waits for the end of a program that must succeed, and returns what it printed since the last expect.
+// end waits for the end of a program that must succeed, and returns what it printed.
 func (p *program) end(t *testing.T) []string {
 	t.Helper()
 	_ = p.stdin.Close()
