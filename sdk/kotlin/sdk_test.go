@@ -172,7 +172,7 @@ func write(t *testing.T, path, text string) {
 func TestReadme(t *testing.T) {
 	kotlintest.Build(t)
 	dir := t.TempDir()
-	pom, err := os.ReadFile("../../examples/kotlin-device/pom.xml")
+	pom, err := os.ReadFile("../../examples/device-kotlin/pom.xml")
 	must(t, err)
 	write(t, filepath.Join(dir, "pom.xml"), string(pom))
 	programs := blocks(t, "README.md", "kotlin")
@@ -246,11 +246,11 @@ func TestTutorial(t *testing.T) {
 	same(t, call(t, pod, "remind", `{}`)["code"], "invalid_arguments")
 }
 
-// TestExample runs examples/kotlin-device.
+// TestExample runs examples/device-kotlin.
 func TestExample(t *testing.T) {
 	kotlintest.Build(t)
 	dir := t.TempDir()
-	must(t, os.CopyFS(dir, os.DirFS("../../examples/kotlin-device")))
+	must(t, os.CopyFS(dir, os.DirFS("../../examples/device-kotlin")))
 	pod := startPod(t)
 	p := runProject(t, dir, pod)
 	p.approve(t, pod)
@@ -270,16 +270,16 @@ func runProject(t *testing.T, dir, pod string) *program {
 	return start(t, cmd)
 }
 
-// TestAndroid compiles examples/kotlin-android and the app of the tutorial against Android's API.
+// TestAndroid compiles examples/device-android and the app of the tutorial against Android's API.
 func TestAndroid(t *testing.T) {
 	kotlintest.Build(t)
 	dir := t.TempDir()
-	must(t, os.CopyFS(dir, os.DirFS("../../examples/kotlin-android")))
+	must(t, os.CopyFS(dir, os.DirFS("../../examples/device-android")))
 	for i, code := range blocks(t, "../../docs/tutorial-kotlin.md", "kotlin")[1:] {
 		write(t, filepath.Join(dir, fmt.Sprintf("src/main/kotlin/Tutorial%d.kt", i)), code)
 	}
 	kotlintest.Run(t, kotlintest.Maven(t.Context(), t, dir, "compile"))
-	text, err := os.ReadFile("../../examples/kotlin-android/src/main/AndroidManifest.xml")
+	text, err := os.ReadFile("../../examples/device-android/src/main/AndroidManifest.xml")
 	must(t, err)
 	for _, manifest := range append(blocks(t, "../../docs/tutorial-kotlin.md", "xml")[1:], string(text)) {
 		for decoder := xml.NewDecoder(strings.NewReader(manifest)); err != io.EOF; _, err = decoder.Token() {

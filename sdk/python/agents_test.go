@@ -23,7 +23,7 @@ type agentProgram struct {
 var agentPrograms = []agentProgram{
 	{name: "openai", path: "agent-openai-python", pictures: true},
 	{name: "anthropic", anthropic: true, pictures: true},
-	{name: "langchain", path: "agent-langchain"},
+	{name: "langchain", path: "agent-langchain-python"},
 	{name: "openai-agents", path: "agent-openai-agents"},
 	{name: "pydantic-ai", path: "agent-pydantic-ai", pictures: true},
 	{name: "mcp", path: "agent-mcp-python"},

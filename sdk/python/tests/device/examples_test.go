@@ -21,11 +21,11 @@ func copyFiles(t *testing.T, from, to string) {
 	must(t, os.CopyFS(to, os.DirFS(from)))
 }
 
-// TestExample runs examples/python-device. SIGTERM ends it without an error.
+// TestExample runs examples/device-python. SIGTERM ends it without an error.
 func TestExample(t *testing.T) {
 	t.Parallel()
 	pod, dir := startPod(t), t.TempDir()
-	copyFiles(t, "../../../../examples/python-device", dir)
+	copyFiles(t, "../../../../examples/device-python", dir)
 	write(t, filepath.Join(dir, "picture.png"), "\x89PNG")
 	p := startPython(t, dir, "device.py", pod)
 	p.expect(t, "connected")
@@ -39,12 +39,12 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// TestRaspberryPi runs examples/raspberry-pi as its unit does, with the simulated pins of gpiozero: it is paired once,
+// TestRaspberryPi runs examples/device-raspberry-pi as its unit does, with the simulated pins of gpiozero: it is paired once,
 // and is so after a restart.
 func TestRaspberryPi(t *testing.T) {
 	t.Parallel()
 	pod, dir := startPod(t), t.TempDir()
-	copyFiles(t, "../../../../examples/raspberry-pi", dir)
+	copyFiles(t, "../../../../examples/device-raspberry-pi", dir)
 	unit, err := os.ReadFile(filepath.Join(dir, "farhand-pi.service"))
 	must(t, err)
 	const folder = "/opt/farhand-pi/"
