@@ -23,7 +23,7 @@ import (
 
 	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/agent/provider"
-	"github.com/farhand/farhand/internal/kotlintest"
+	"github.com/farhand/farhand/sdk/internal/kotlintest"
 	"github.com/farhand/farhand/internal/testkit"
 )
 

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/farhand/farhand/internal/kotlintest"
+	"github.com/farhand/farhand/sdk/internal/kotlintest"
 )
 
 // SDK is a device SDK whose driver is a process.
