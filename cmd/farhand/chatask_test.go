@@ -177,7 +177,7 @@ func TestChatAsksAtATerminalOnly(t *testing.T) {
 	if code := receive(t, "the end", ended); code != 0 || len(g.decided) != 0 || in.Len() != before {
 		t.Errorf("exit %d, %d decisions, %d of %d bytes left\n%s", code, len(g.decided), in.Len(), before, out.String())
 	}
-	terminal, err := os.Open("/dev/zero") // a character device is one; the null device is what programs without a user have
+	terminal, err := os.Open("/dev/zero") // a character device, but not the null device
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,8 @@ import (
 
 	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/agent/provider"
-	"github.com/farhand/farhand/sdk/internal/kotlintest"
 	"github.com/farhand/farhand/internal/testkit"
+	"github.com/farhand/farhand/sdk/internal/kotlintest"
 )
 
 var chosen = flag.Bool("sdk", false, "test the Kotlin SDK, with what sh .ci/deps kotlin installs")
