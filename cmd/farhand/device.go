@@ -90,16 +90,16 @@ func (a *application) deviceCommand() *cobra.Command {
 }
 
 func (a *application) device(ctx context.Context, o deviceOptions) error {
+	if err := o.check(); err != nil {
+		return err
+	}
 	switch {
-	case o.desktop.autostart || o.desktop.install:
+	case o.desktop.autostart:
 		return a.autostart(ctx, o)
 	case o.mcp != "":
 		return a.mcpDevice(ctx, o)
 	case o.desktop.list:
 		return a.listDesktop(ctx, o)
-	}
-	if err := o.check(); err != nil {
-		return err
 	}
 	all := demotools.Basic()
 	if o.contacts != "" {

@@ -167,7 +167,8 @@ func (a *application) nodeCommands(
 	}), stop, nil
 }
 
-// serveCanvas serves a canvas until stop is called, which waits for it to end. open, unless nil, opens its page.
+// serveCanvas serves a canvas until stop is called, which waits for it to end. open, unless nil, opens its page. The
+// address that is printed always leads to the page, and is for this terminal only.
 func (a *application) serveCanvas(ctx context.Context, open func(ctx context.Context, url string) error) (
 	canvas *nodetools.Canvas, stop func() error, err error,
 ) {
@@ -181,7 +182,7 @@ func (a *application) serveCanvas(ctx context.Context, open func(ctx context.Con
 		return nil, nil, err
 	}
 	if open != nil {
-		canvas.OpenWith(func(ctx context.Context) error { return open(ctx, url) })
+		canvas.OpenWith(open)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	served := make(chan error, 1)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/user"
 	"runtime"
 	"slices"
 	"strings"
@@ -39,7 +40,7 @@ func (o *desktopOptions) flags(f *pflag.FlagSet) {
 		"which allows what --allow names (default: the first of them that works here)")
 	f.StringSliceVar(&o.allow, "allow", nil, "with --desktop: tools that run without a question, comma-separated")
 	f.StringArrayVar(&o.run, "allow-run", nil, "with --desktop: a command that run runs without a question, such as "+
-		"'uptime' or 'git log *'; repeatable")
+		"'uptime' or 'df *'; * is any further arguments without options, ** also options; repeatable")
 	f.StringVar(&o.files, "files", "", "with --desktop: the folder of file_list, file_read and file_write")
 	f.StringVar(&o.camera, "camera", "", "with --desktop: the camera as ffmpeg takes it, FORMAT:INPUT "+
 		"(default: those that the system knows)")
@@ -49,12 +50,18 @@ func (o *desktopOptions) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.install, "install", false, "with --autostart: install it instead")
 }
 
-// check returns an error for options that need --desktop.
+// check returns an error for options that need --desktop, and for those that do not go together.
 func (o *desktopOptions) check() error {
-	if o.offered {
+	switch {
+	case o.install && !o.autostart:
+		return errors.New("--install requires --autostart")
+	case o.autostart && o.confirm == string(desktop.ByTerminal):
+		return errors.New("--autostart has no terminal to ask at: use --confirm notification or policy")
+	case o.offered:
 		return nil
 	}
 	for name, given := range map[string]bool{
+		"--list":    o.list,
 		"--confirm": o.confirm != "", "--allow": len(o.allow) > 0, "--allow-run": len(o.run) > 0,
 		"--files": o.files != "", "--camera": o.camera != "", "--microphone": o.microphone != "",
 	} {
@@ -179,9 +186,17 @@ func (a *application) autostart(ctx context.Context, o deviceOptions) error {
 	if err != nil {
 		return err
 	}
-	start, err := desktop.NewAutostart(runtime.GOOS, desktop.Start{
+	what := desktop.Start{
 		Program: program, Dir: dir, Args: args, Home: home, SearchPath: env.ToMap(a.environ)["PATH"],
-	})
+	}
+	if runtime.GOOS == "windows" {
+		me, err := user.Current()
+		if err != nil {
+			return err
+		}
+		what.User = me.Uid
+	}
+	start, err := desktop.NewAutostart(runtime.GOOS, what)
 	if err != nil {
 		return err
 	}

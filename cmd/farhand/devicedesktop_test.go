@@ -75,7 +75,8 @@ func TestDesktopOptions(t *testing.T) {
 		{"--allow", "run"}, {"--allow-run", "x"}, {"--files", "/tmp"}, {"--confirm", "policy"}, {"--camera", "a:b"},
 		{"--desktop", "--confirm", "terminal"}, {"--desktop", "--confirm", "x"}, {"--desktop", "--allow", "x"},
 		{"--desktop", "--location", "x"}, {"--desktop", "--list", "--files", "/nonexistent"},
-		{"--autostart", "--token", "x"}, {"--autostart", "--token=x"},
+		{"--autostart", "--token", "x"}, {"--autostart", "--token=x"}, {"--install"}, {"--desktop", "--install"},
+		{"--list"}, {"--autostart", "--allow", "run"}, {"--autostart", "--desktop", "--confirm", "terminal"},
 	} {
 		if code, out, _ := command(t, bare, append([]string{"device"}, args...)...); code != exitError || out != "" {
 			t.Errorf("%v: exit %d, %s", args, code, out)
@@ -87,11 +88,11 @@ func TestDesktopOptions(t *testing.T) {
 func TestAutostartIsPrinted(t *testing.T) {
 	t.Parallel()
 	environ := append(slices.Clone(bare), "FARHAND_URL=https://gateway.example.com", "FARHAND_TOKEN=secret-token")
-	code, out, errOut := command(t, environ, "device", "--desktop", "--autostart", "--allow-run", "git log *", "--pair")
+	code, out, errOut := command(t, environ, "device", "--desktop", "--autostart", "--allow-run", "df *", "--pair")
 	if code != 0 || strings.Contains(out, "secret-token") || !strings.Contains(errOut, "--install") {
 		t.Errorf("exit %d\n%s%s", code, out, errOut)
 	}
-	const want = `"device" "--desktop" "--allow-run" "git log *" "--pair" "--server" "https://gateway.example.com"` + "\n"
+	const want = `"device" "--desktop" "--allow-run" "df *" "--pair" "--server" "https://gateway.example.com"` + "\n"
 	if runtime.GOOS == "linux" && !strings.Contains(out, want) {
 		t.Errorf("%s", out)
 	}

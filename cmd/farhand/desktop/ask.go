@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"unicode/utf8"
+
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // Question is what the person at this machine is asked. Its text comes from agents: it must be shown as plain text.
@@ -18,9 +21,9 @@ type Answer int
 // The answers.
 const (
 	Unanswered Answer = iota // the question could not be shown, or ctx ended
-	No
-	Once   // yes, this time
-	Always // yes, until this program ends
+	No                       // said by the person
+	Once                     // yes, this time
+	Always                   // yes, until this program ends
 )
 
 // Ask asks the person at this machine, one question at a time, and waits for the answer.
@@ -54,11 +57,12 @@ func (d *Desktop) chooseAsk(ctx context.Context) error {
 		if missing != "" {
 			return fmt.Errorf("--confirm notification: %s", missing)
 		}
-		d.ask = shown
+		d.ask, d.windowed = shown, true
 		return nil
 	case "":
 		if d.ask = d.cfg.Terminal; d.ask == nil {
 			d.ask, _ = d.questions(ctx) // without them the policy decides
+			d.windowed = d.ask != nil
 		}
 		return nil
 	}
@@ -87,10 +91,20 @@ func (d *Desktop) questions(ctx context.Context) (ask Ask, missing string) {
 	}
 }
 
-// oneByOne makes questions wait for each other, so that a person sees one at a time.
+// maxQuestion bounds a question outside of a terminal, in characters, so that the person sees all of it.
+const maxQuestion = 500
+
+func fits(question string) bool { return utf8.RuneCountInString(question) <= maxQuestion }
+
+// oneByOne makes questions wait for each other, so that a person sees one at a time. What they would not see of it is
+// shown as the replacement character. A question that is too long is not asked.
 func oneByOne(ask Ask) Ask {
 	asking := newTurn()
 	return func(ctx context.Context, q Question) Answer {
+		if !fits(q.Text) {
+			return Unanswered
+		}
+		q.Text = textsafe.Expose(q.Text)
 		release, err := asking.take(ctx)
 		if err != nil {
 			return Unanswered
@@ -121,6 +135,8 @@ func answerOf(word string) Answer {
 		return Once
 	case wordAlways:
 		return Always
+	case wordNo:
+		return No
 	}
-	return No
+	return Unanswered
 }

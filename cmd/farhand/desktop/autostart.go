@@ -31,6 +31,7 @@ type Start struct {
 	Args         []string
 	Home         string // of the user
 	SearchPath   string // PATH, which macOS does not give to programs that it starts
+	User         string // id of the user, on Windows
 }
 
 // NewAutostart returns what makes a system, as runtime.GOOS names it, start a program.
@@ -130,8 +131,16 @@ func scheduledTask(s Start) string {
   <Triggers>
     <LogonTrigger>
       <Enabled>true</Enabled>
+      <UserId>` + escapeXML(s.User) + `</UserId>
     </LogonTrigger>
   </Triggers>
+  <Principals>
+    <Principal id="Author">
+      <UserId>` + escapeXML(s.User) + `</UserId>
+      <LogonType>InteractiveToken</LogonType>
+      <RunLevel>LeastPrivilege</RunLevel>
+    </Principal>
+  </Principals>
   <Settings>
     <MultipleInstancesPolicy>IgnoreNew</MultipleInstancesPolicy>
     <DisallowStartIfOnBatteries>false</DisallowStartIfOnBatteries>
@@ -142,7 +151,7 @@ func scheduledTask(s Start) string {
       <Count>999</Count>
     </RestartOnFailure>
   </Settings>
-  <Actions>
+  <Actions Context="Author">
     <Exec>
       <Command>` + escapeXML(s.Program) + `</Command>
       <Arguments>` + escapeXML(strings.Join(words, " ")) + `</Arguments>
@@ -187,8 +196,8 @@ func escapeXML(text string) string {
 // registerTime bounds the programs that make a system read its file.
 const registerTime = 30 * time.Second
 
-// Install writes the file, and makes the system read it. The program starts immediately, or with the next login on
-// Windows.
+// Install writes the file, and makes the system read it. The program starts immediately, again if it runs, or with the
+// next login on Windows.
 func (a Autostart) Install(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Dir(a.Path), 0o755); err != nil {
 		return err
@@ -199,7 +208,8 @@ func (a Autostart) Install(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, registerTime)
 	defer stop()
 	for _, args := range a.commands() {
-		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
+		out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput()
+		if err != nil && !(args[0] == "launchctl" && args[1] == "bootout") { // it fails if the agent does not run
 			return fmt.Errorf("%s was written, but %s failed: %w%s", a.Path, strings.Join(args, " "), err,
 				remark(string(out[:min(len(out), maxError)])))
 		}
@@ -218,12 +228,17 @@ func (a Autostart) encode() []byte {
 func (a Autostart) commands() [][]string {
 	switch a.system {
 	case "darwin":
-		return [][]string{{"launchctl", "bootstrap", fmt.Sprintf("gui/%d", os.Getuid()), a.Path}}
+		session := fmt.Sprintf("gui/%d", os.Getuid())
+		return [][]string{
+			{"launchctl", "bootout", session + "/" + plistID},
+			{"launchctl", "bootstrap", session, a.Path},
+		}
 	case "windows":
 		return [][]string{{"schtasks", "/Create", "/F", "/TN", unitName, "/XML", a.Path}}
 	}
 	return [][]string{
 		{"systemctl", "--user", "daemon-reload"},
-		{"systemctl", "--user", "enable", "--now", unitName + ".service"},
+		{"systemctl", "--user", "enable", unitName + ".service"},
+		{"systemctl", "--user", "restart", unitName + ".service"},
 	}
 }

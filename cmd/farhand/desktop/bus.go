@@ -79,6 +79,14 @@ func serves(ctx context.Context, bus *dbus.Conn, name string) (bool, error) {
 	return false, nil
 }
 
+// ownerOf returns the connection that serves a name. Signals have it as their sender.
+func ownerOf(ctx context.Context, bus *dbus.Conn, name string) (owner string, err error) {
+	ctx, stop := context.WithTimeout(ctx, busTime)
+	defer stop()
+	err = bus.BusObject().CallWithContext(ctx, "org.freedesktop.DBus.GetNameOwner", 0, name).Store(&owner)
+	return owner, err
+}
+
 // notifications returns why no notifications with a capability can be shown; empty: they can. The capability may be
 // empty.
 func (d *Desktop) notifications(ctx context.Context, capability string) (missing string) {
@@ -164,11 +172,19 @@ func (d *Desktop) askByNotification(ctx context.Context, q Question) Answer {
 	if err != nil {
 		return Unanswered
 	}
+	from, err := ownerOf(ctx, bus, noticeName)
+	if err != nil {
+		withdraw(bus, id)
+		return Unanswered
+	}
 	for {
 		select {
 		case s, open := <-signals:
 			if !open {
 				return Unanswered
+			}
+			if s.Sender != from {
+				continue // any program of the bus may send a signal to this one
 			}
 			if answer, mine := answerIn(s, id); mine {
 				return answer
@@ -188,7 +204,8 @@ func answerIn(s *dbus.Signal, id uint32) (answer Answer, mine bool) {
 	switch s.Name {
 	case noticeName + ".ActionInvoked":
 		word, _ := s.Body[1].(string)
-		return answerOf(word), true
+		answer = answerOf(word)
+		return answer, answer != Unanswered // some programs also have an action for a tap on the text
 	case noticeName + ".NotificationClosed":
 		if s.Body[1] == dismissed {
 			return No, true

@@ -167,6 +167,20 @@ type clipboardOwner struct {
 func (o *clipboardOwner) release() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.end()
+}
+
+// giveUp ends a program, unless another has taken its place.
+func (o *clipboardOwner) giveUp(ended <-chan struct{}) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended == ended {
+		o.end()
+	}
+}
+
+// end ends the program. o.mu must be held.
+func (o *clipboardOwner) end() {
 	if o.group != nil {
 		_ = o.group.Kill() // it may have ended
 		<-o.ended
@@ -176,9 +190,9 @@ func (o *clipboardOwner) release() {
 
 // start starts a program in place of the last one.
 func (o *clipboardOwner) start(cmd *exec.Cmd) (ended <-chan struct{}, err error) {
-	o.release()
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.end()
 	group, err := procgroup.Start(cmd)
 	if err != nil {
 		return nil, err
@@ -216,7 +230,7 @@ func (d *Desktop) hold(
 		default:
 		}
 		if err := pause.For(ctx, copyPoll); err != nil {
-			d.copied.release()
+			d.copied.giveUp(ended)
 			return err
 		}
 	}

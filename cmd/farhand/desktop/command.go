@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -18,23 +19,39 @@ import (
 // rule is a command that may run without a question.
 type rule struct {
 	words []string
-	more  bool // with any further arguments
+	more  string // further arguments: some, all, or empty for none
 }
 
-// parseRule parses a rule: words, and * in the end for any further arguments.
+// Ends of rules. Options of many programs write files or start others, so that only all grants them.
+const (
+	some = " *"  // further arguments that do not begin with -
+	all  = " **" // any further arguments
+)
+
+// parseRule parses a rule: words, and * or ** in the end.
 func parseRule(text string) (r rule, err error) {
-	if r.words, err = split(strings.TrimSuffix(text, " *")); err != nil {
-		return r, err
+	for _, end := range []string{all, some} {
+		if start, ok := strings.CutSuffix(text, end); ok {
+			text, r.more = start, end
+			break
+		}
 	}
-	r.more = strings.HasSuffix(text, " *")
-	return r, nil
+	r.words, err = split(text)
+	return r, err
 }
 
 func (r rule) allows(words []string) bool {
-	if r.more {
-		return len(words) >= len(r.words) && slices.Equal(words[:len(r.words)], r.words)
+	if len(words) < len(r.words) || !slices.Equal(words[:len(r.words)], r.words) {
+		return false
 	}
-	return slices.Equal(words, r.words)
+	switch rest := words[len(r.words):]; r.more {
+	case all:
+		return true
+	case some:
+		return !slices.ContainsFunc(rest, func(word string) bool { return strings.HasPrefix(word, "-") })
+	default:
+		return len(rest) == 0
+	}
 }
 
 // errShell is the error of commands that need a shell.
@@ -124,12 +141,44 @@ func (d *Desktop) runWay(context.Context) way {
 				return nil, fmt.Errorf("there is no program %q on the PATH of this computer", textsafe.Clean(words[0]))
 			}
 		}
+		if err := startable(d.system, path); err != nil {
+			return nil, err
+		}
 		if !slices.ContainsFunc(d.rules, func(r rule) bool { return r.allows(words) }) {
-			question := "May an agent run this command?\n" + args.Command + "\nIt starts " + path
+			question := "May an agent run this program?\n" + shownCommand(path, words[1:])
 			if err := d.permit(ctx, "run", question, false); err != nil {
 				return nil, err
 			}
 		}
 		return nodetools.Run(ctx, d.command(ctx, program{path: path, args: words[1:]}))
 	})
+}
+
+// startable returns an error for a file that a system would start with another program. Windows gives batch files to
+// its shell, which reads their arguments in ways of its own.
+func startable(system, path string) error {
+	if system != "windows" {
+		return nil
+	}
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".exe", ".com":
+		return nil
+	}
+	return fmt.Errorf("%q is no program: on Windows only files that end with .exe or .com run, and no shell does",
+		textsafe.Clean(path))
+}
+
+// shownCommand returns what will start, on one line: quotes show where each word ends, and escapes what has no shape.
+func shownCommand(path string, args []string) string {
+	quoted := []string{strconv.Quote(path)}
+	for _, arg := range args {
+		quoted = append(quoted, strconv.Quote(arg))
+	}
+	return oneLine(strings.Join(quoted, " "))
+}
+
+// oneLine returns a text of an agent as a part of a question: no part of it looks like another line, and what a person
+// would not see shows as the replacement character.
+func oneLine(text string) string {
+	return strings.NewReplacer("\n", " ", "\t", " ").Replace(textsafe.Expose(text))
 }

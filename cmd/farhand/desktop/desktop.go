@@ -34,7 +34,7 @@ type Config struct {
 	Terminal Ask // asks at the terminal; nil without one
 
 	Allow    []string // names of tools that run without a question
-	Commands []string // what the tool run may run without a question, such as "uptime" or "git log *"
+	Commands []string // what the tool run may run without a question, such as "uptime" or "df *"
 
 	Folder     string // that the file tools share; empty: none
 	Camera     string // FORMAT:INPUT of ffmpeg; empty: the cameras that the system knows
@@ -51,6 +51,8 @@ type Desktop struct {
 	environ []string // of programs
 	vars    map[string]string
 	ask     Ask // nil: questions cannot be asked
+
+	windowed bool // ask shows a window or a notification, which cut long texts
 
 	allowed allowed
 	rules   []rule
@@ -91,6 +93,9 @@ func New(ctx context.Context, cfg Config) (*Desktop, error) {
 		if d.folder, err = os.OpenRoot(cfg.Folder); err != nil {
 			return nil, fmt.Errorf("--files: %w", err)
 		}
+	}
+	if cfg.Canvas != nil {
+		cfg.Canvas.AskWith(d.permitShown)
 	}
 	return d, nil
 }
@@ -149,8 +154,11 @@ func (a *allowed) add(name string) {
 	a.tools[name] = true
 }
 
-// errRefused is the error of a call that the person at this machine did not allow.
-var errRefused = errors.New("the person at this machine did not allow this")
+// Errors of calls that are not allowed here.
+var (
+	errRefused    = errors.New("the person at this machine did not allow this")
+	errUnanswered = errors.New("the person at this machine could not be asked")
+)
 
 // permit returns nil if the policy or the person here allows what a tool is about to do. lasting also offers to allow
 // the tool until this program ends.
@@ -162,6 +170,10 @@ func (d *Desktop) permit(ctx context.Context, tool, question string, lasting boo
 		return fmt.Errorf("%w: %s needs a question, and this machine asks none. Its owner can allow the tool with "+
 			"--allow", errRefused, tool)
 	}
+	if d.windowed && !fits(question) {
+		return fmt.Errorf("%w: the question has more than %d characters, and a part of it would not be seen",
+			errUnanswered, maxQuestion)
+	}
 	switch d.ask(ctx, Question{Text: question, Lasting: lasting}) {
 	case Always:
 		if lasting {
@@ -170,9 +182,11 @@ func (d *Desktop) permit(ctx context.Context, tool, question string, lasting boo
 		return nil
 	case Once:
 		return nil
+	case No:
+		return errRefused
 	}
 	if err := context.Cause(ctx); err != nil {
 		return fmt.Errorf("the person at this machine did not answer: %w", err)
 	}
-	return errRefused
+	return errUnanswered
 }

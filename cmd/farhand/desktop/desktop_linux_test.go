@@ -205,7 +205,15 @@ func testFiles(t *testing.T, d *device, use useTool) {
 	if a := use(t, "file_write", `{"path":"new/b.txt","text":"é"}`); a.Output != `{"bytes":2}` {
 		t.Errorf("%+v", a)
 	}
+	file := filepath.Join(d.folder, "new/b.txt")
+	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	must(t, os.Chmod(file, 0o640))
 	use(t, "file_write", `{"path":"new/b.txt","text":"again"}`)
+	if info, err := os.Stat(file); err != nil || info.Mode() != 0o640 {
+		t.Errorf("%v, %v", info, err)
+	}
 	if a := use(t, "file_read", `{"path":"new/b.txt"}`); a.Output != "again" {
 		t.Errorf("%+v", a)
 	}
@@ -244,6 +252,15 @@ func TestSharedFolder(t *testing.T) {
 	}
 	if got, err := os.ReadFile(filepath.Join(outside, "secret")); err != nil || string(got) != "secret" {
 		t.Errorf("%q, %v", got, err)
+	}
+	text := strings.Repeat("é\x01", 256<<10/3) + "x"
+	must(t, os.WriteFile(filepath.Join(folder, "text"), []byte(text), 0o600))
+	must(t, os.WriteFile(filepath.Join(folder, "longer"), []byte(text+"x"), 0o600))
+	if a := d.call(t.Context(), t, "file_read", `{"path":"text"}`); !a.Success || a.Output != text {
+		t.Errorf("%d bytes, %s", len(a.Output), a.Error)
+	}
+	if a := d.call(t.Context(), t, "file_read", `{"path":"longer"}`); !a.Success || string(d.file(t, a, 0)) != text+"x" {
+		t.Errorf("%.200s, %s", a.Output, a.Error)
 	}
 	a := d.call(t.Context(), t, "file_read", `{"path":"large.bin"}`)
 	if !a.Success || !bytes.Equal(d.file(t, a, 0), large) {
@@ -304,7 +321,7 @@ func TestMissingToolsSayWhy(t *testing.T) {
 func TestRunIsBounded(t *testing.T) {
 	t.Parallel()
 	d := connect(t, desktop.Config{
-		Environ: []string{"PATH=" + os.Getenv("PATH")}, Commands: []string{"sh *", "head *"},
+		Environ: []string{"PATH=" + os.Getenv("PATH")}, Commands: []string{"sh **", "head **"},
 	})
 	a := d.call(t.Context(), t, "run", `{"command":"head -c 300000 /dev/zero"}`)
 	if !a.Success || !strings.Contains(a.Output, `"cut":true`) {

@@ -13,6 +13,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -113,25 +114,33 @@ func (d *Desktop) fileReadWay(context.Context) way {
 		case info.Size() > maxMedia:
 			return nil, fmt.Errorf("%s has more than %d bytes", name, maxMedia)
 		}
-		data, err := io.ReadAll(io.LimitReader(file, maxMedia))
-		if err != nil {
-			return nil, err
-		}
-		if len(data) <= maxText && utf8.Valid(data) {
-			return string(data), nil
-		}
-		content := client.Part{
-			Type: client.PartFile, MIMEType: mimeOf(name), Name: filepath.Base(name), Data: data,
-		}
-		if strings.HasPrefix(content.MIMEType, "image/") {
-			content.Type = client.PartImage // models see it
-		}
-		content, err = part(ctx, call, content)
-		if err != nil {
-			return nil, err
-		}
-		return client.Result{Output: fmt.Sprintf("A file of %d bytes.", len(data)), Parts: []client.Part{content}}, nil
+		return read(ctx, call, name, file, info.Size())
 	})
+}
+
+// read returns a file as the result of a call: a text as its output, other content as a part. A large file goes to the
+// gateway as it is read.
+func read(ctx context.Context, call client.Call, name string, file io.Reader, size int64) (any, error) {
+	content := client.Part{Type: client.PartFile, MIMEType: mimeOf(name), Name: filepath.Base(name)}
+	if strings.HasPrefix(content.MIMEType, "image/") {
+		content.Type = client.PartImage // models see it
+	}
+	if size > maxInline {
+		content, err := call.Upload(ctx, content, size, file)
+		if err != nil {
+			return nil, err
+		}
+		return client.Result{Output: fmt.Sprintf("A file of %d bytes.", size), Parts: []client.Part{content}}, nil
+	}
+	data, err := io.ReadAll(io.LimitReader(file, maxInline))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) <= maxText && utf8.Valid(data) {
+		return string(data), nil
+	}
+	content.Data = data
+	return client.Result{Output: fmt.Sprintf("A file of %d bytes.", len(data)), Parts: []client.Part{content}}, nil
 }
 
 // mimeOf returns the type of a file by its name, without parameters.
@@ -145,8 +154,8 @@ func mimeOf(name string) string {
 
 func (d *Desktop) fileWriteWay(context.Context) way {
 	return d.shared(func(ctx context.Context, _ client.Call, name string, args filed) (any, error) {
-		question := fmt.Sprintf("May an agent write this file in the folder that you share?\n%s (%d bytes)", name,
-			len(args.Text))
+		question := fmt.Sprintf("May an agent write this file in the folder that you share?\n%s (%d bytes)",
+			oneLine(strconv.Quote(name)), len(args.Text))
 		if _, err := d.folder.Lstat(name); err == nil {
 			question += "\nIt replaces the file that is there."
 		}
@@ -160,22 +169,27 @@ func (d *Desktop) fileWriteWay(context.Context) way {
 	})
 }
 
-// replace puts a text in place of a file. Its readers see the former text or the new one.
+// replace puts a text in place of a file. Its readers see the former text or the new one. It keeps the file's
+// permissions; a new file is this user's only.
 func (d *Desktop) replace(name, text string) (err error) {
-	if info, err := d.folder.Lstat(name); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a file", name)
+	mode := fs.FileMode(0o600)
+	if info, err := d.folder.Lstat(name); err == nil {
+		if !info.Mode().IsRegular() {
+			return fmt.Errorf("%s is not a file", name)
+		}
+		mode = info.Mode().Perm()
 	}
 	folder := filepath.Dir(name)
 	if err := d.folder.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
 	fresh := filepath.Join(folder, ".farhand-"+rand.Text())
-	file, err := d.folder.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	file, err := d.folder.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = io.Copy(file, strings.NewReader(text))
-	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
+	if err = errors.Join(err, file.Chmod(mode), file.Sync(), file.Close()); err == nil {
 		err = d.folder.Rename(fresh, name)
 	}
 	if err != nil {

@@ -108,13 +108,22 @@ func (d *Desktop) geoClue(ctx context.Context) (any, error) {
 		return nil, fmt.Errorf("GeoClue: %w", err)
 	}
 	defer asking.Go(geoClient+".Stop", dbus.FlagNoReplyExpected, nil)
+	return awaitLocation(ctx, bus, signals)
+}
+
+// awaitLocation waits until GeoClue says where a position is, and reads it.
+func awaitLocation(ctx context.Context, bus *dbus.Conn, signals <-chan *dbus.Signal) (any, error) {
+	from, err := ownerOf(ctx, bus, geoClue)
+	if err != nil {
+		return nil, fmt.Errorf("GeoClue: %w", err)
+	}
 	for {
 		select {
 		case s, open := <-signals:
 			if !open {
 				return nil, errors.New("GeoClue: the D-Bus connection ended")
 			}
-			if s.Name != geoClient+".LocationUpdated" || len(s.Body) < 2 {
+			if s.Sender != from || s.Name != geoClient+".LocationUpdated" || len(s.Body) < 2 {
 				continue
 			}
 			now, _ := s.Body[1].(dbus.ObjectPath)

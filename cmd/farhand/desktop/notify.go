@@ -80,14 +80,18 @@ func appleScript(lines []string, args ...string) []string {
 func (d *Desktop) askByScript(ctx context.Context, path string, q Question) Answer {
 	lines := []string{
 		`set answers to items 2 thru -1 of argv`,
+		`try`,
 		`display dialog (item 1 of argv) buttons answers default button 1 cancel button 1 with title "` + appName + `"`,
 		`return button returned of result`,
+		`on error number -128`, // the cancel button, or Escape
+		`return item 2 of argv`,
+		`end try`,
 	}
 	out, err := d.run(ctx, program{
 		path: path, time: personTimeout,
-		args: appleScript(lines, append([]string{textsafe.Clean(q.Text)}, words(q)...)...),
+		args: appleScript(lines, append([]string{q.Text}, words(q)...)...),
 	})
-	return answerFrom(ctx, out, err) // the cancel button ends the script with an error
+	return answerFrom(out, err)
 }
 
 // askByPowerShell asks with a window of Windows.
@@ -95,13 +99,13 @@ func (d *Desktop) askByPowerShell(ctx context.Context, q Question) Answer {
 	out, err := d.powershellFor(ctx, personTimeout, "ask", struct {
 		Title, Text string
 		Answers     []string
-	}{appName, textsafe.Clean(q.Text), words(q)})
-	return answerFrom(ctx, out, err)
+	}{appName, q.Text, words(q)})
+	return answerFrom(out, err)
 }
 
-// answerFrom returns the answer that a program printed. Without one the person has closed the window.
-func answerFrom(ctx context.Context, out []byte, err error) Answer {
-	if err != nil && ctx.Err() != nil {
+// answerFrom returns the answer that a program printed. A program that fails has none.
+func answerFrom(out []byte, err error) Answer {
+	if err != nil {
 		return Unanswered
 	}
 	return answerOf(strings.TrimSpace(string(out)))

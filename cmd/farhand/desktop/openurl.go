@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/farhand/farhand/ws/client"
@@ -13,6 +14,7 @@ import (
 const (
 	maxOpened = 8 // programs that show pages at a time, as far as this program knows
 	openTime  = 2 * time.Second
+	maxReason = 100 // characters of an agent's reason in a question
 )
 
 func (d *Desktop) openWay(context.Context) way {
@@ -25,11 +27,7 @@ func (d *Desktop) openWay(context.Context) way {
 		if err != nil {
 			return nil, err
 		}
-		question := "May an agent open this page in your browser?\n" + address
-		if args.Reason != "" {
-			question += "\nIts reason: " + args.Reason
-		}
-		if err := d.permit(ctx, "open_url", question, false); err != nil {
+		if err := d.permitPage(ctx, address, args.Reason); err != nil {
 			return nil, err
 		}
 		if err := d.Open(ctx, address); err != nil {
@@ -37,6 +35,28 @@ func (d *Desktop) openWay(context.Context) way {
 		}
 		return "opened", nil
 	})
+}
+
+// permitPage asks whether a page may be opened in the browser.
+func (d *Desktop) permitPage(ctx context.Context, address, reason string) error {
+	question := "May an agent open this page in your browser?\n" + oneLine(address)
+	if reason != "" {
+		short := firstCharacters(reason, maxReason)
+		if short != reason {
+			short += "…"
+		}
+		question += "\nIts reason: " + strconv.Quote(oneLine(short))
+	}
+	return d.permit(ctx, "open_url", question, false)
+}
+
+// permitShown is permitPage for a page on the canvas.
+func (d *Desktop) permitShown(ctx context.Context, text string) error {
+	address, err := page(text)
+	if err != nil {
+		return err
+	}
+	return d.permitPage(ctx, address, "")
 }
 
 // page returns the address of a page, as it is opened and shown.

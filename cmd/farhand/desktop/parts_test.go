@@ -1,6 +1,7 @@
 package desktop
 
 import (
+	"context"
 	"encoding/xml"
 	"errors"
 	"io"
@@ -46,7 +47,10 @@ func TestRules(t *testing.T) {
 		allows        bool
 	}{
 		{"uptime", "uptime", true}, {"uptime", "uptime -p", false}, {"git log *", "git log", true},
-		{"git log *", "git log --all", true}, {"git log *", "git push", false}, {"git *", "github", false},
+		{"git log *", "git log main a..b", true}, {"git log *", "git push", false}, {"git *", "github", false},
+		{"git log *", "git log --output=x", false}, {"git log *", "git log main '--output=x'", false},
+		{"git log *", "git log -- x", false}, {"git log **", "git log main --output=x", true},
+		{"git log **", "git log", true}, {"git log **", "git push", false}, {"git -p *", "git -p log", true},
 		{"echo 'a b'", "echo a b", false}, {"echo 'a b'", `echo a\ b`, true},
 	} {
 		r, err := parseRule(c.rule)
@@ -54,6 +58,80 @@ func TestRules(t *testing.T) {
 		if err != nil || err2 != nil || r.allows(words) != c.allows {
 			t.Errorf("%s, %s: %v, %v, %v", c.rule, c.command, r.allows(words), err, err2)
 		}
+	}
+}
+
+// The shown command is one line that has each word in quotes, whatever the words are made of.
+func TestShownCommand(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"a b", `"c"`, ""}, `"/bin/x" "a b" "\"c\"" ""`},
+		{[]string{"a\nIt starts /bin/true", "é"}, `"/bin/x" "a\nIt starts /bin/true" "é"`},
+		{[]string{"a\u202eb\u200bc\u2028d\x1b\xff"}, `"/bin/x" "a\u202eb\u200bc\u2028d\x1b\xff"`},
+		{[]string{"a\u3164b"}, "\"/bin/x\" \"a\ufffdb\""}, // a letter without a shape
+	} {
+		if got := shownCommand("/bin/x", c.args); got != c.want {
+			t.Errorf("%q: %s, want %s", c.args, got, c.want)
+		}
+	}
+	if got := oneLine("a\nb\tc\u2028d\u200be"); got != "a b c\ufffdd\ufffde" {
+		t.Errorf("%q", got)
+	}
+}
+
+// Windows would give batch files to its shell.
+func TestStartable(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]bool{
+		`C:\a.exe`: true, `C:\a.COM`: true, `C:\a.bat`: false, `C:\a.CMD`: false, `C:\a.cmd.`: false, `C:\a.bat `: false,
+		`C:\a`: false, `C:\a.exe.bat`: false,
+	} {
+		if err := startable("windows", path); (err == nil) != want {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if err := startable("linux", "/bin/a.cmd"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Only the person's word is an answer.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]Answer{"No\r\n": No, "Allow": Once, "Always allow\n": Always, "": Unanswered} {
+		if got := answerFrom([]byte(said), nil); got != want {
+			t.Errorf("%q: %v", said, got)
+		}
+		if got := answerFrom([]byte(said), errTooLong); got != Unanswered {
+			t.Errorf("%q of a failure: %v", said, got)
+		}
+	}
+}
+
+// A question that would not be seen as a whole is not asked.
+func TestLongQuestions(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	ask := oneByOne(func(_ context.Context, q Question) Answer {
+		asked++
+		if strings.Contains(q.Text, "\u200b") {
+			t.Errorf("%q", q.Text)
+		}
+		return Once
+	})
+	d := &Desktop{ask: ask, windowed: true, allowed: allowed{tools: map[string]bool{}}}
+	if err := d.permit(t.Context(), "run", strings.Repeat("é", 499)+"\u200b", false); err != nil || asked != 1 {
+		t.Errorf("%v, asked %d times", err, asked)
+	}
+	err := d.permit(t.Context(), "run", strings.Repeat("x", 501), false)
+	if !errors.Is(err, errUnanswered) || asked != 1 {
+		t.Errorf("%v, asked %d times", err, asked)
+	}
+	if got := ask(t.Context(), Question{Text: strings.Repeat("x", 501)}); got != Unanswered || asked != 1 {
+		t.Errorf("%v, asked %d times", got, asked)
 	}
 }
 
@@ -139,6 +217,7 @@ func TestAutostart(t *testing.T) {
 	s := Start{
 		Program: "/opt/far hand", Dir: "/home/a%b", Home: "/home/a",
 		Args: []string{"device", `a "b" \`, "50%", "$x", "<&>", "é"}, SearchPath: "/usr/bin:/opt/bin",
+		User: "S-1-5-21",
 	}
 	for system, want := range map[string][]string{
 		"linux": {
@@ -151,7 +230,8 @@ func TestAutostart(t *testing.T) {
 		},
 		"windows": {
 			`<Arguments>device &#34;a \&#34;b\&#34; \\&#34; 50% $x &lt;&amp;&gt; é</Arguments>`,
-			"<Command>/opt/far hand</Command>",
+			"<Command>/opt/far hand</Command>", "<UserId>S-1-5-21</UserId>\n    </LogonTrigger>",
+			"<UserId>S-1-5-21</UserId>\n      <LogonType>InteractiveToken</LogonType>",
 		},
 	} {
 		a, err := NewAutostart(system, s)
@@ -177,6 +257,19 @@ func TestAutostart(t *testing.T) {
 	}
 	if _, err := NewAutostart("plan9", s); err == nil {
 		t.Error("a system without one has one")
+	}
+}
+
+// New options also apply to what already runs.
+func TestAutostartStartsAgain(t *testing.T) {
+	t.Parallel()
+	for system, want := range map[string]string{"linux": "restart", "darwin": "bootout"} {
+		a, err := NewAutostart(system, Start{Home: "/home/a"})
+		if err != nil || !slices.ContainsFunc(a.commands(), func(args []string) bool {
+			return slices.Contains(args, want)
+		}) {
+			t.Errorf("%s: %v, %q", system, err, a.commands())
+		}
 	}
 }
 

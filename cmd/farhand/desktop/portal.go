@@ -60,13 +60,17 @@ func (d *Desktop) portalScreenshot(ctx context.Context) ([]byte, error) {
 		options).Err; err != nil {
 		return nil, fmt.Errorf("screenshot portal: %w", err)
 	}
+	from, err := ownerOf(ctx, bus, portalName)
+	if err != nil {
+		return nil, fmt.Errorf("screenshot portal: %w", err)
+	}
 	for {
 		select {
 		case s, open := <-signals:
 			if !open {
 				return nil, errors.New("screenshot portal: the D-Bus connection ended")
 			}
-			if s.Path == request && s.Name == portalRequest+".Response" {
+			if s.Sender == from && s.Path == request && s.Name == portalRequest+".Response" {
 				return portalFile(s.Body)
 			}
 		case <-ctx.Done():

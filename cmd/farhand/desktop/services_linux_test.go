@@ -17,6 +17,7 @@ type notice struct {
 	id          uint32
 	title, body string
 	actions     []string
+	sender      string // the connection of the program that shows it
 }
 
 // notices is a service that shows notifications.
@@ -45,10 +46,10 @@ func (n *notices) GetCapabilities() ([]string, *dbus.Error) {
 }
 
 // Notify is a method of the service.
-func (n *notices) Notify(_ string, _ uint32, _, title, body string, actions []string, _ map[string]dbus.Variant,
-	_ int32) (uint32, *dbus.Error) {
+func (n *notices) Notify(sender dbus.Sender, _ string, _ uint32, _, title, body string, actions []string,
+	_ map[string]dbus.Variant, _ int32) (uint32, *dbus.Error) {
 	id := n.last.Add(1)
-	n.shown <- notice{id, title, body, actions}
+	n.shown <- notice{id, title, body, actions, string(sender)}
 	return id, nil
 }
 

@@ -47,6 +47,16 @@ type stage struct {
 	dir     string // of what programs write
 	notices *notices
 	bus     *dbus.Conn
+	address string // of the bus
+}
+
+// another connects another program to the bus.
+func (s *stage) another(t *testing.T) *dbus.Conn {
+	t.Helper()
+	bus, err := dbus.Connect(s.address)
+	must(t, err)
+	t.Cleanup(func() { _ = bus.Close() })
+	return bus
 }
 
 func newStage(t *testing.T) *stage {
@@ -61,7 +71,8 @@ func newStage(t *testing.T) *stage {
 		}
 	}
 	s := &stage{dir: t.TempDir()}
-	display := s.start(t, "Xvfb", "-displayfd", "3", "-screen", "0", "320x240x24", "-wr", "-nolisten", "tcp")
+	display := s.start(t, "Xvfb", "-displayfd", "3", "-screen", "0", "320x240x24", "-wr", "-noreset",
+		"-nolisten", "tcp")
 	address := s.start(t, "dbus-daemon", "--session", "--nofork", "--print-address=3")
 	s.write(t, "browser", "#!/bin/sh\necho \"$1\" >\"$HOME/new\"\nmv \"$HOME/new\" \"$HOME/opened\"\n")
 	s.write(t, ".local/share/applications/page.desktop",
@@ -74,11 +85,10 @@ func newStage(t *testing.T) *stage {
 		"DBUS_SESSION_BUS_ADDRESS=" + address, "DBUS_SYSTEM_BUS_ADDRESS=" + address,
 		"ALSA_CONFIG_PATH=" + s.dir + "/alsa.conf", "FARHAND_TOKEN=secret",
 	}
-	bus, err := dbus.Connect(address)
-	must(t, err)
-	t.Cleanup(func() { _ = bus.Close() })
-	s.bus, s.notices = bus, serveNotices(t, bus)
-	serveLocation(t, bus)
+	s.address = address
+	s.bus = s.another(t)
+	s.notices = serveNotices(t, s.bus)
+	serveLocation(t, s.bus)
 	return s
 }
 
@@ -115,6 +125,7 @@ func (s *stage) start(t *testing.T, name string, args ...string) string {
 type device struct {
 	url    string
 	names  []string // of its tools
+	folder string   // that it shares
 	offers []desktop.Offer
 
 	timeout int // of calls, in milliseconds
@@ -139,7 +150,7 @@ func connect(t *testing.T, cfg desktop.Config) *device {
 		_ = g.Close(ctx)
 		server.Close()
 	})
-	here := &device{url: server.URL, offers: d.Offers(t.Context()), timeout: 60_000}
+	here := &device{url: server.URL, folder: cfg.Folder, offers: d.Offers(t.Context()), timeout: 60_000}
 	options := []client.Option{client.WithToken(secret), client.WithSession("desk")}
 	for _, o := range here.offers {
 		if o.Missing == "" {

@@ -165,7 +165,8 @@ func TestAskedInAWindow(t *testing.T) {
 		})
 		must(t, err)
 		for says, want := range map[string]desktop.Answer{
-			"Allow\n": desktop.Once, "Always allow": desktop.Always, "No": desktop.No, "": desktop.No, "x": desktop.No,
+			"Allow\n": desktop.Once, "Always allow": desktop.Always, "No": desktop.No, "": desktop.Unanswered,
+			"x": desktop.Unanswered,
 		} {
 			f.says(t, program, says)
 			if got := d.Asks()(t.Context(), desktop.Question{Text: "May it?\n$(id)", Lasting: true}); got != want {
@@ -177,5 +178,27 @@ func TestAskedInAWindow(t *testing.T) {
 			t.Errorf("%q", words)
 		}
 		must(t, d.Close())
+	}
+}
+
+// A page on the canvas is a page that the person is asked about, as by open_url.
+func TestCanvasPagesAreAllowed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "open"), []byte(recorder), 0o755))
+	for _, allowed := range [][]string{nil, {"open_url"}} {
+		d := connect(t, desktop.Config{
+			System: "darwin", Environ: []string{"PATH=" + dir}, Confirm: desktop.ByPolicy, Allow: allowed,
+			Canvas: nodetools.NewCanvas(false),
+		})
+		for _, tool := range []string{"canvas_present", "canvas_navigate"} {
+			a := d.call(t.Context(), t, tool, `{"url":"https://example.com/"}`)
+			if a.Success != (allowed != nil) || !a.Success && !strings.Contains(a.Error, "open_url") {
+				t.Errorf("%s with %q: %+v", tool, allowed, a)
+			}
+		}
+		if a := d.call(t.Context(), t, "canvas_present", `{}`); !a.Success {
+			t.Errorf("the canvas itself: %+v", a)
+		}
 	}
 }

@@ -35,6 +35,9 @@ func (d *Desktop) Offers(ctx context.Context) []Offer {
 	if d.cfg.Canvas != nil {
 		_, missing := d.opener()
 		for _, t := range nodetools.CanvasTools(d.cfg.Canvas) {
+			if t.Name == "canvas_present" || t.Name == "canvas_navigate" {
+				t.Timeout = personTimeout // a page is asked about
+			}
 			offers = append(offers, Offer{Name: t.Name, Missing: missing, By: "a page in the browser", Tool: t})
 		}
 	}

@@ -32,12 +32,16 @@ type Canvas struct {
 	token string // in the path: hides the page from other users of this machine
 	frame string // in the path of the presented page, which must not learn the token
 
-	open func(ctx context.Context) error // opens the page in a browser; nil: the person does
+	open func(ctx context.Context, url string) error // opens the page in a browser; nil: the person does
+	ask  func(ctx context.Context, url string) error // asks the person about a page to present; nil: no question
+	turn chan struct{}                               // capacity 1: held while a page is asked about and opened
 
 	mu      sync.Mutex
 	shown   shown
 	page    chan event    // of the open page; nil without one
 	arrived chan struct{} // closed when a page opens
+	address string        // host and port of the page
+	ticket  string        // for one visit, which leads to the page; empty: none is open
 	waiting map[string]chan value
 }
 
@@ -65,18 +69,41 @@ type value struct {
 func NewCanvas(private bool) *Canvas {
 	return &Canvas{
 		urls: publicnet.Guard{AllowPrivate: private}, token: rand.Text(), frame: rand.Text(),
-		waiting: make(map[string]chan value), arrived: make(chan struct{}),
+		waiting: make(map[string]chan value), arrived: make(chan struct{}), turn: make(chan struct{}, 1),
 		shown: shown{Content: []json.RawMessage{}},
 	}
 }
 
-// OpenWith sets what opens the page in a browser when something is presented and no page is open. Call it before Serve.
-func (c *Canvas) OpenWith(open func(ctx context.Context) error) { c.open = open }
+// OpenWith sets what opens the page in a browser when something is presented and no page is open. Other users of this
+// machine may see its url, for example as an argument of the browser: it leads to the page once. Call it before Serve.
+func (c *Canvas) OpenWith(open func(ctx context.Context, url string) error) { c.open = open }
+
+// AskWith sets what asks the person about each page before the canvas shows it. Call it before Serve.
+func (c *Canvas) AskWith(ask func(ctx context.Context, url string) error) { c.ask = ask }
 
 // openTime is how long a browser may take to open the page.
 const openTime = 10 * time.Second
 
-// opens makes sure that a page is open, if there is something to open it with.
+// newTicket returns an address that leads to the page once.
+func (c *Canvas) newTicket() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ticket = rand.Text()
+	return "http://" + c.address + openPath + c.ticket
+}
+
+// takeTicket ends the last ticket, and reports whether text is that ticket.
+func (c *Canvas) takeTicket(text string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if text != "" && text != c.ticket {
+		return false
+	}
+	c.ticket = ""
+	return text != ""
+}
+
+// opens makes sure that a page is open, if there is something to open it with. The turn must be held.
 func (c *Canvas) opens(ctx context.Context) error {
 	c.mu.Lock()
 	there, arrived := c.page != nil, c.arrived
@@ -84,7 +111,8 @@ func (c *Canvas) opens(ctx context.Context) error {
 	if there || c.open == nil {
 		return nil
 	}
-	if err := c.open(ctx); err != nil {
+	defer c.takeTicket("")
+	if err := c.open(ctx, c.newTicket()); err != nil {
 		return err
 	}
 	ctx, stop := context.WithTimeout(ctx, openTime)
@@ -101,17 +129,52 @@ var errNoPage = errors.New("no page is open: the person must open the canvas in 
 	"the terminal of farhand device shows its address")
 
 func (c *Canvas) present(ctx context.Context, args struct{ URL string }) (any, error) {
+	release, err := c.allow(ctx, args.URL)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	if err := c.opens(ctx); err != nil {
 		return nil, err
 	}
 	return c.change(args.URL, func(s *shown) { s.Visible = true })
 }
 
+// allow takes the turn, and asks about a page unless the canvas has it. release must be called if there is no error.
+func (c *Canvas) allow(ctx context.Context, url string) (release func(), err error) {
+	if url != "" {
+		if err := c.urls.CheckURL(url); err != nil {
+			return nil, err
+		}
+	}
+	select {
+	case c.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	release = func() { <-c.turn }
+	c.mu.Lock()
+	known := url == "" || url == c.shown.URL
+	c.mu.Unlock()
+	if c.ask != nil && !known {
+		if err := c.ask(ctx, url); err != nil {
+			release()
+			return nil, err
+		}
+	}
+	return release, nil
+}
+
 func (c *Canvas) hide(context.Context, struct{}) (any, error) {
 	return c.change("", func(s *shown) { s.Visible = false })
 }
 
-func (c *Canvas) navigate(_ context.Context, args struct{ URL string }) (any, error) {
+func (c *Canvas) navigate(ctx context.Context, args struct{ URL string }) (any, error) {
+	release, err := c.allow(ctx, args.URL)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	return c.change(args.URL, func(*shown) {})
 }
 
@@ -141,13 +204,8 @@ func (c *Canvas) push(_ context.Context, args struct{ JSONL string }) (any, erro
 	})
 }
 
-// change changes what is shown, and sends it to the page.
+// change changes what is shown, and sends it to the page. url is empty or allowed.
 func (c *Canvas) change(url string, change func(*shown)) (any, error) {
-	if url != "" {
-		if err := c.urls.CheckURL(url); err != nil {
-			return nil, err
-		}
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if url != "" {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -256,7 +257,7 @@ func TestCanvasIsBounded(t *testing.T) {
 func TestCanvasOpensItself(t *testing.T) {
 	cfg := Config{Canvas: NewCanvas(false)}
 	openings := 0
-	cfg.Canvas.OpenWith(func(context.Context) error {
+	cfg.Canvas.OpenWith(func(context.Context, string) error {
 		openings++
 		cfg.Canvas.opened()
 		return nil
@@ -267,8 +268,97 @@ func TestCanvasOpensItself(t *testing.T) {
 		}
 	}
 	cfg.Canvas = NewCanvas(false)
-	cfg.Canvas.OpenWith(func(context.Context) error { return errNoPage })
+	cfg.Canvas.OpenWith(func(context.Context, string) error { return errNoPage })
 	if out, err := do(t.Context(), t, cfg, "canvas_present", `{}`); !errors.Is(err, errNoPage) {
 		t.Errorf("%v, %v", out, err)
+	}
+}
+
+// The address that a browser is started with leads to the page once, and has no other address of it.
+func TestCanvasTicket(t *testing.T) {
+	s := serve(t)
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	get := func(url string) (int, string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode, resp.Header.Get("Location")
+	}
+	opened := ""
+	s.OpenWith(func(_ context.Context, url string) error {
+		opened = url
+		if strings.Contains(url, s.token) || strings.Contains(url, s.frame) {
+			t.Errorf("%s reveals the page", url)
+		}
+		if status, at := get(url); status != http.StatusSeeOther || at != "/"+s.token+"/" {
+			t.Errorf("%d, %q", status, at)
+		}
+		if status, at := get(url); status != http.StatusNotFound || at != "" {
+			t.Errorf("twice: %d, %q", status, at)
+		}
+		s.opened()
+		return nil
+	})
+	if out, err := do(t.Context(), t, Config{Canvas: s.Canvas}, "canvas_present", `{}`); err != nil || opened == "" {
+		t.Fatalf("%v, %v", out, err)
+	}
+	s.OpenWith(func(_ context.Context, url string) error { opened = url; return errNoPage })
+	s.mu.Lock()
+	s.page = nil
+	s.mu.Unlock()
+	if _, err := do(t.Context(), t, Config{Canvas: s.Canvas}, "canvas_present", `{}`); !errors.Is(err, errNoPage) {
+		t.Error(err)
+	}
+	if status, _ := get(opened); status != http.StatusNotFound {
+		t.Errorf("the address of a browser that did not start: %d", status)
+	}
+}
+
+// Calls at the same time open one browser, and the person is asked about a page once, before it is shown.
+func TestCanvasAsks(t *testing.T) {
+	cfg := Config{Canvas: NewCanvas(false)}
+	openings, asked := 0, []string{}
+	cfg.Canvas.OpenWith(func(context.Context, string) error {
+		openings++
+		time.Sleep(10 * time.Millisecond)
+		cfg.Canvas.opened()
+		return nil
+	})
+	cfg.Canvas.AskWith(func(_ context.Context, url string) error {
+		if asked = append(asked, url); strings.Contains(url, "no.example") {
+			return errNoPage
+		}
+		return nil
+	})
+	for _, name := range []string{"canvas_present", "canvas_navigate"} {
+		if _, err := do(t.Context(), t, cfg, name, `{"url":"https://no.example/"}`); !errors.Is(err, errNoPage) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if openings != 0 || cfg.Canvas.shown.URL != "" {
+		t.Errorf("opened %d times; %q", openings, cfg.Canvas.shown.URL)
+	}
+	var calls sync.WaitGroup
+	for range 4 {
+		calls.Go(func() {
+			if out, err := do(t.Context(), t, cfg, "canvas_present", `{"url":"https://example.com/"}`); err != nil ||
+				out != "done" {
+				t.Errorf("%v, %v", out, err)
+			}
+		})
+	}
+	calls.Wait()
+	if openings != 1 || len(asked) != 3 {
+		t.Errorf("opened %d times, asked about %q", openings, asked)
+	}
+	if _, err := do(t.Context(), t, cfg, "canvas_present", `{"url":"http://127.0.0.1/"}`); err == nil || len(asked) != 3 {
+		t.Errorf("%v, asked about %q", err, asked)
 	}
 }

@@ -44,8 +44,14 @@ func (c *Canvas) Listen() (l net.Listener, url string, err error) {
 	if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return nil, "", fmt.Errorf("open a port for the canvas: %w", err)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.address = l.Addr().String()
 	return l, fmt.Sprintf("http://%s/%s/", l.Addr(), c.token), nil
 }
+
+// openPath is the path of tickets.
+const openPath = "/open/"
 
 // Serve serves the page until ctx ends.
 func (c *Canvas) Serve(ctx context.Context, l net.Listener) error {
@@ -68,6 +74,13 @@ func (c *Canvas) handler(host string) http.Handler {
 	at := "/" + c.token + "/"
 	mux.HandleFunc("GET "+at+"{$}", func(w http.ResponseWriter, r *http.Request) {
 		http.ServeFileFS(w, r, pageFiles, "page.html")
+	})
+	mux.HandleFunc("GET "+openPath+"{ticket}", func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet || !c.takeTicket(r.PathValue("ticket")) {
+			http.Error(w, "this address opens the canvas once", http.StatusNotFound)
+			return
+		}
+		http.Redirect(w, r, at, http.StatusSeeOther)
 	})
 	mux.HandleFunc("GET "+at+"page.js", func(w http.ResponseWriter, r *http.Request) {
 		http.ServeFileFS(w, r, pageFiles, "page.js")

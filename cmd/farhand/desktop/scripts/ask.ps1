@@ -1,4 +1,5 @@
-# Asks a question in a window above all others, and prints the chosen answer. Closing the window prints nothing.
+# Asks a question in a window above all others, and prints the chosen answer. Closing the window is the first one. The
+# text is in a box that breaks long words and can be scrolled, so that no part of it is hidden.
 Add-Type -AssemblyName System.Windows.Forms
 $form = New-Object Windows.Forms.Form
 $form.Text = $a.Title
@@ -12,12 +13,15 @@ $rows = New-Object Windows.Forms.FlowLayoutPanel
 $rows.FlowDirection = 'TopDown'
 $rows.AutoSize = $true
 $rows.Padding = New-Object Windows.Forms.Padding 12
-$label = New-Object Windows.Forms.Label
-$label.UseMnemonic = $false
-$label.MaximumSize = New-Object Drawing.Size 560, 400
-$label.AutoSize = $true
-$label.Text = $a.Text
-[void]$rows.Controls.Add($label)
+$box = New-Object Windows.Forms.TextBox
+$box.Multiline = $true
+$box.ReadOnly = $true
+$box.TabStop = $false
+$box.WordWrap = $true
+$box.ScrollBars = 'Vertical'
+$box.Size = New-Object Drawing.Size 560, 240
+$box.Text = $a.Text.Replace("`n", "`r`n")
+[void]$rows.Controls.Add($box)
 $buttons = New-Object Windows.Forms.FlowLayoutPanel
 $buttons.AutoSize = $true
 foreach ($word in $a.Answers) {
@@ -29,5 +33,8 @@ foreach ($word in $a.Answers) {
 }
 [void]$rows.Controls.Add($buttons)
 [void]$form.Controls.Add($rows)
+$form.Add_FormClosing({ param($from, $e)
+    if (-not $form.Tag -and $e.CloseReason -eq 'UserClosing') { $form.Tag = $a.Answers[0] }
+})
 [void]$form.ShowDialog()
 [Console]::Out.Write([string]$form.Tag)
