@@ -7,11 +7,14 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
 )
 
 // factoryTool returns a tool without parameters of a factory.
@@ -102,6 +105,44 @@ func TestMemoryOfAConversation(t *testing.T) {
 	}
 	h.device(nil)
 	said("admin main", "main", "1")
+}
+
+// forgetful is a store that can fail to erase the memories of tools.
+type forgetful struct {
+	*memory.Store
+	fails atomic.Bool
+}
+
+func (s *forgetful) EraseToolMemories(ctx context.Context, of registry.Key, life time.Duration) error {
+	if s.fails.Load() {
+		return registry.StoreUnavailable("erase memories", errors.New("away"))
+	}
+	return s.Store.EraseToolMemories(ctx, of, life)
+}
+
+// A conversation is not deleted while the memories of its tools would stay readable, and can be deleted later.
+func TestNoDeletionWithoutThatOfTheMemories(t *testing.T) {
+	store := &forgetful{Store: memory.New(memory.Options{})}
+	h := newHome(t, nil, func(*farhand.Config) {}, farhand.WithToolFactory(counting(t)),
+		farhand.WithStore(store, store.NewBus()))
+	for i, status := range []int{http.StatusServiceUnavailable, http.StatusNoContent} {
+		h.turn(h.keys["admin main"], "main", "count", `{}`)
+		store.fails.Store(status != http.StatusNoContent)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, h.url+"/api/sessions/phone", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+adminToken)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		left, err := store.CountMessages(t.Context(), registry.Key{Tenant: registry.DefaultTenant, Session: "phone"})
+		if resp.StatusCode != status || err != nil || (left > 0) != (status != http.StatusNoContent) {
+			t.Errorf("deletion %d: %s, %d messages, %v", i, resp.Status, left, err)
+		}
+	}
 }
 
 // The values of a memory are those of encoding/json; what cannot be kept is refused, and changes nothing.

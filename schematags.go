@@ -48,7 +48,7 @@ func tagType(t reflect.Type, s *jsonschema.Schema) error {
 		}
 		err := tagType(f.Type, field)
 		if err == nil {
-			err = tagField(f.Tag, field)
+			err = tagField(f, field)
 		}
 		if err != nil {
 			return fmt.Errorf("the field %s of %s: %w", f.Name, t, err)
@@ -61,40 +61,62 @@ func tagType(t reflect.Type, s *jsonschema.Schema) error {
 }
 
 // tagField applies the tags of one field to its schema.
-func tagField(tag reflect.StructTag, s *jsonschema.Schema) (err error) {
+func tagField(f reflect.StructField, s *jsonschema.Schema) (err error) {
 	each := s
 	if kindOf(s) == "array" {
 		each = s.Items
 	}
-	if text, ok := tag.Lookup("enum"); ok {
+	if text, ok := f.Tag.Lookup("enum"); ok {
 		if each.Enum, err = enumOf(each, text); err != nil {
 			return err
 		}
 	}
-	for name, limit := range map[string]**float64{"minimum": &each.Minimum, "maximum": &each.Maximum} {
+	if err := tagLimits(f.Tag, each); err != nil {
+		return err
+	}
+	if text, ok := f.Tag.Lookup("default"); ok {
+		s.Default, err = defaultOf(f.Type, s, text)
+	}
+	return err
+}
+
+// tagLimits applies the tags minimum and maximum. The schema may have limits already: those of the field's type.
+func tagLimits(tag reflect.StructTag, s *jsonschema.Schema) error {
+	for name, limit := range map[string]**float64{"minimum": &s.Minimum, "maximum": &s.Maximum} {
 		text, ok := tag.Lookup(name)
 		if !ok {
 			continue
 		}
 		number, err := strconv.ParseFloat(text, 64)
-		if kind := kindOf(each); err != nil || kind != "integer" && kind != "number" {
+		if kind := kindOf(s); err != nil || kind != "integer" && kind != "number" {
 			return fmt.Errorf("%s:%q must be a number, of a field that is one or a list of them", name, text)
+		}
+		if of := *limit; of != nil && (name == "minimum" && number < *of || name == "maximum" && number > *of) {
+			return fmt.Errorf("%s:%q is looser than the limit of the field's type, %v", name, text, *of)
 		}
 		*limit = &number
 	}
-	if each.Minimum != nil && each.Maximum != nil && *each.Minimum > *each.Maximum {
+	if s.Minimum != nil && s.Maximum != nil && *s.Minimum > *s.Maximum {
 		return errors.New("minimum is larger than maximum")
 	}
-	if text, ok := tag.Lookup("default"); ok {
-		if kindOf(s) == "string" {
-			s.Default, err = json.Marshal(text)
-			return err
-		}
-		if s.Default = json.RawMessage(text); !json.Valid(s.Default) {
-			return fmt.Errorf("default:%q is not JSON", text)
+	return nil
+}
+
+// defaultOf returns the value of the tag default. The field's type must be able to hold it: a tool would otherwise fail
+// at every call that leaves the field out.
+func defaultOf(t reflect.Type, s *jsonschema.Schema, text string) (value json.RawMessage, err error) {
+	if value = json.RawMessage(text); kindOf(s) == "string" {
+		if value, err = json.Marshal(text); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	if !json.Valid(value) {
+		return nil, fmt.Errorf("default:%q is not JSON", text)
+	}
+	if err := json.Unmarshal(value, reflect.New(t).Interface()); err != nil {
+		return nil, fmt.Errorf("default:%q: %w", text, err)
+	}
+	return value, nil
 }
 
 // enumOf returns the values of the tag enum. A field that may be null keeps that value.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/farhand/farhand"
 )
@@ -85,6 +86,15 @@ func TestTagsThatCannotHold(t *testing.T) {
 		"a default of another type": {farhand.SchemaOf[struct {
 			A bool `default:"\"yes\""`
 		}], "bool"},
+		"a maximum beyond the type's": {farhand.SchemaOf[struct {
+			A uint8 `maximum:"999"`
+		}], "255"},
+		"a minimum beyond the type's, of a list": {farhand.SchemaOf[struct {
+			A []int8 `minimum:"-129"`
+		}], "-128"},
+		"a default that the type cannot hold": {farhand.SchemaOf[struct {
+			A time.Time `default:"tomorrow"`
+		}], "tomorrow"},
 		"a default that is not JSON": {farhand.SchemaOf[struct {
 			A int `default:"one"`
 		}], "not JSON"},

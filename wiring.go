@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/auth"
@@ -200,7 +201,7 @@ func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
 		Origins: a.origins, Approvals: g.approvals, AuditLog: a.store, Usage: a.store, Pod: g.pod.ID(),
 		Version: g.settings.version, Console: g.cfg.Pages().Console, SignIn: g.signIn,
 		Agent: a.conversations, Builtins: a.localTools, Refusals: a.refusals,
-		Audit: g.audit, Ended: g.erased(a.store), Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining,
+		Audit: g.audit, Ending: g.erasing(a.store), Ended: g.erased(a.store), Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining,
 		Closing: g.closing,
 		Device:  g.devices, DeviceMCP: g.devices.MCP(), DeviceLimits: g.devices.Limits(), Log: g.log,
 		Sources: a.sources, Limits: g.cfg.HTTP, MaxCallTimeout: g.cfg.MaxCallTimeout,
@@ -217,11 +218,26 @@ func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
 	return handler, nil
 }
 
-// erased returns the function that removes what else there is of an erased conversation.
+// erasing returns the function that hides the memories of tools before a conversation is erased. If it fails, the
+// deletion fails: memories that outlive it would be readable in the next conversation of that name.
+func (g *Gateway) erasing(store registry.Store) func(context.Context, registry.Key) error {
+	return func(ctx context.Context, key registry.Key) error {
+		return store.EraseToolMemories(ctx, key, g.cfg.HistoryTTL)
+	}
+}
+
+// erasedTimeout is how long the rest of an erased conversation may take to remove.
+const erasedTimeout = 5 * time.Second
+
+// erased returns the function that removes what else there is of an erased conversation. It continues after the request
+// ends.
 func (g *Gateway) erased(store registry.Store) func(context.Context, registry.Key) {
 	return func(ctx context.Context, key registry.Key) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), erasedTimeout)
+		defer cancel()
+		// Again, for what a turn stored that began before the conversation was erased.
 		if err := store.EraseToolMemories(ctx, key, g.cfg.HistoryTTL); err != nil {
-			g.log.Warn("memories of tools of a deleted conversation not removed; tools can read them until they expire",
+			g.log.Warn("memories that tools stored during a deletion not removed; tools can read them until they expire",
 				"session", key.Session, "error", err)
 		}
 		if err := store.DropBlobsOf(ctx, key); err != nil {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -78,12 +79,14 @@ func (m storedMemory) Keys(ctx context.Context) ([]string, error) {
 }
 
 func (m storedMemory) Set(ctx context.Context, key string, value any) error {
-	raw, err := json.Marshal(value)
-	if err != nil {
+	var raw bytes.Buffer
+	enc := json.NewEncoder(&raw)
+	enc.SetEscapeHTML(false) // HTML would be up to six times as long
+	if err := enc.Encode(value); err != nil {
 		return fmt.Errorf("agent: the value of %q for the memory: %w", key, err)
 	}
 	return m.Update(ctx, func(values map[string]json.RawMessage) error {
-		values[key] = raw
+		values[key] = raw.Bytes()
 		return nil
 	})
 }

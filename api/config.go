@@ -142,7 +142,12 @@ type Config struct {
 	Files    Files            // of results; nil: their routes do not exist
 	Pairing  *pairing.Service // pairs devices; nil: its routes do not exist
 
-	// Ended is called for each session that a caller deleted, after its conversation was erased. May be nil.
+	// Ending is called for each session that a caller deletes, before anything of it is. An error is the response, and
+	// nothing is deleted. May be nil.
+	Ending func(ctx context.Context, key registry.Key) error
+
+	// Ended is called for each session that a caller deleted, after its conversation was erased. It must continue after
+	// ctx ends. May be nil.
 	Ended func(ctx context.Context, key registry.Key)
 
 	Operator Operator // what operators see; nil: its routes say that there is nothing
@@ -184,6 +189,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	}
 	if cfg.Warnings == nil {
 		cfg.Warnings = func() []string { return nil }
+	}
+	if cfg.Ending == nil {
+		cfg.Ending = func(context.Context, registry.Key) error { return nil }
 	}
 	if cfg.Ended == nil {
 		cfg.Ended = func(context.Context, registry.Key) {}

@@ -126,8 +126,12 @@ func (h *handler) deleteSession(c *gin.Context, _ *params) error {
 	return nil
 }
 
-// end ends a session. It closes the connection first, so that no further turn begins on it.
+// end ends a session. It closes the connection first, so that no further turn begins on it. What could fail the request
+// comes before that: a session without messages is not found again.
 func (h *handler) end(ctx context.Context, k knownSession) error {
+	if err := h.Ending(ctx, k.key); err != nil {
+		return err
+	}
 	var kicked error
 	if k.session != nil {
 		kicked = h.Kicker.Kick(ctx, *k.session)

@@ -23,8 +23,8 @@
 //
 // Only scripts change the record of a call. Each gets its allowed moves as arguments, so registry.State is the only
 // state machine. Scripts that write to a conversation first compare the fence of their turn with the current one, so a
-// paused pod cannot write after its successor. Approvals, grants, blobs, credentials, pairings and memories of tools are
-// documents (docs/decisions/0064-documents.md).
+// paused pod cannot write after its successor. Approvals, grants, blobs, credentials, pairings and memories of tools
+// are documents (docs/decisions/0064-documents.md).
 //
 // # Consistency
 //

@@ -49,7 +49,8 @@ type ToolMemoryStore interface {
 		ctx context.Context, u ToolMemoryUse, change func(values map[string]json.RawMessage) error,
 	) error
 
-	// EraseToolMemories deletes the memories of a conversation. For life, turns that began earlier cannot use any.
+	// EraseToolMemories deletes the memories of a conversation. For life, turns that began earlier cannot use any;
+	// turns that begin once it has returned can. If it fails, some may be readable still.
 	EraseToolMemories(ctx context.Context, conversation Key, life time.Duration) error
 }
 

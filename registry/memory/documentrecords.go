@@ -61,7 +61,7 @@ func (s *documentStore) loadMember(r Record) error {
 	defer s.mu.Unlock()
 	if r.Value == nil {
 		if x := s.indexes[k]; x != nil {
-			delete(x.times, member)
+			x.remove(member)
 		}
 		return nil
 	}
@@ -70,6 +70,7 @@ func (s *documentStore) loadMember(r Record) error {
 		return err
 	}
 	x := s.index(k)
-	x.times[member], x.stay = fromNanos(at), time.Duration(stay)
+	x.set(member, fromNanos(at))
+	x.stay = time.Duration(stay)
 	return nil
 }

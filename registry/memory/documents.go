@@ -46,10 +46,62 @@ type document struct {
 	weight   int // in bytes
 }
 
-// index holds the time of each member.
+// index holds the time of each member. It keeps the count and the sum of the weights of the members whose time was ahead
+// at counted. Both hold until the earliest of these times, so a quota is checked without reading all members.
 type index struct {
 	times map[string]time.Time
 	stay  time.Duration // how long a member is kept after its time
+
+	counted  time.Time
+	n, sum   int64
+	earliest time.Time // none of them is earlier
+}
+
+// set gives a member its time.
+func (x *index) set(member string, at time.Time) {
+	x.uncount(member)
+	x.times[member] = at
+	x.count(member, at)
+}
+
+// remove removes a member.
+func (x *index) remove(member string) {
+	x.uncount(member)
+	delete(x.times, member)
+}
+
+func (x *index) count(member string, at time.Time) {
+	if !at.After(x.counted) {
+		return
+	}
+	if x.n == 0 || at.Before(x.earliest) {
+		x.earliest = at
+	}
+	x.n, x.sum = x.n+1, x.sum+weightIn(member)
+}
+
+func (x *index) uncount(member string) {
+	if at, ok := x.times[member]; ok && at.After(x.counted) {
+		x.n, x.sum = x.n-1, x.sum-weightIn(member)
+	}
+}
+
+// recount counts again if the count does not hold now.
+func (x *index) recount(now time.Time) {
+	if !now.Before(x.counted) && (x.n == 0 || now.Before(x.earliest)) {
+		return
+	}
+	x.counted, x.n, x.sum = now, 0, 0
+	for member, at := range x.times {
+		x.count(member, at)
+	}
+}
+
+// weightIn returns the weight in a member's name; see documents.Weighed.
+func weightIn(member string) int64 {
+	text, _, _ := strings.Cut(member, " ")
+	weight, _ := strconv.ParseInt(text, 10, 64)
+	return weight
 }
 
 func newDocuments(now func() time.Time, k *keeper) *documentStore {
@@ -97,7 +149,7 @@ func (s *documentStore) purgeIndex(c *change, key documentKey, x *index, now tim
 // leave removes a member.
 func (s *documentStore) leave(c *change, key documentKey, x *index, member string) {
 	if _, ok := x.times[member]; ok {
-		delete(x.times, member)
+		x.remove(member)
 		c.drop(kindMember, key.record(member))
 	}
 }
@@ -204,23 +256,20 @@ func (s *documentStore) meets(space documents.Space, step documents.Step, now ti
 	return true
 }
 
-func (s *documentStore) count(space documents.Space, term documents.Term, now time.Time) (sum int64) {
+func (s *documentStore) count(space documents.Space, term documents.Term, now time.Time) int64 {
 	x := s.indexes[documentKey{space, term.Index}]
 	if x == nil {
 		return 0
 	}
-	for member, at := range x.times {
-		weight := term.Weight
-		switch {
-		case !at.After(now) || weight > 0 && member == term.Except:
-			continue
-		case weight == 0:
-			text, _, _ := strings.Cut(member, " ")
-			weight, _ = strconv.ParseInt(text, 10, 64)
-		}
-		sum += weight
+	x.recount(now)
+	if term.Weight == 0 {
+		return x.sum
 	}
-	return sum
+	n := x.n
+	if x.times[term.Except].After(now) {
+		n--
+	}
+	return n * term.Weight
 }
 
 // apply makes the change of a step.
@@ -242,7 +291,7 @@ func (s *documentStore) apply(c *change, space documents.Space, step documents.S
 		x := s.index(key)
 		x.stay = step.Stay
 		if at := step.Ends(now); at.After(x.times[step.Member]) {
-			x.times[step.Member] = at
+			x.set(step.Member, at)
 			x.keep(c, key, step.Member)
 		}
 	case documents.OpLeave:

@@ -92,6 +92,32 @@ var toolMemoryTests = []subtest{
 		f.must(f.memorize(u, "a", text(10)))
 		f.must(f.memorize(u, "b", text(2)))
 	}},
+	{name: "values count as they are stored, and HTML is not longer than other text", run: func(f *fixture) {
+		u := f.toolMemory("c", "ann")
+		html := `"` + strings.Repeat("<", registry.MaxToolMemory-3) + `"`
+		f.must(f.memorize(u, "a", " "+html+"\n"))
+		values, err := f.store.ReadToolMemory(f.ctx, u)
+		f.must(err)
+		if got := string(values["a"]); got != html {
+			f.Errorf("%d bytes of %.20q come back, want %d", len(got), got, len(html))
+		}
+		f.wantCode(f.memorize(u, "b", `1`), registry.CodePayloadTooLarge)
+		f.wantCode(f.memorize(f.toolMemory("c", "ben"), strings.Repeat("\x01", 128), text(registry.MaxToolMemory-128)),
+			registry.CodePayloadTooLarge)
+	}},
+	{name: "a memory can shrink at a full quota", run: func(f *fixture) {
+		u := f.toolMemory("c", "ann")
+		f.must(f.memorize(u, "a", text(2000)))
+		u.Bytes = registry.ToolMemoryShare << 10 // lowered since
+		f.must(f.memorize(u, "a", text(1900)))
+		if err := f.memorize(u, "a", text(9000)); !errors.Is(err, registry.ErrManyToolMemories) {
+			f.Errorf("a memory that grows: %v", err)
+		}
+		f.must(f.memorize(u, "a", text(900)))
+		if err := f.memorize(u, "a", text(2000)); !errors.Is(err, registry.ErrManyToolMemories) {
+			f.Errorf("a memory that grows again: %v", err)
+		}
+	}},
 	{name: "conversation, user and tenant have so many bytes and no more", run: func(f *fixture) {
 		// The quota of the tenant is two of its shares, and so that of one user or conversation 2 KiB.
 		const quota = 2 << 10
@@ -145,12 +171,8 @@ var toolMemoryTests = []subtest{
 		}
 		f.wantMemory(ben, `{}`)
 		f.wantMemory(stays, `{"a":1}`)
-		f.eventually("a turn of the next conversation has a memory", func() bool {
-			ann.Fence = f.begin("c", time.Minute).Fence
-			err := f.memorize(ann, "b", `3`)
-			f.must(f.store.EndTurn(f.ctx, registry.Turn{Key: f.key("c"), Fence: ann.Fence}))
-			return err == nil
-		})
+		ann.Fence = f.begin("c", time.Minute).Fence
+		f.must(f.memorize(ann, "b", `3`)) // a turn that begins after the erasure has a memory
 		f.wantMemory(ann, `{"b":3}`)
 		f.must(f.store.EraseToolMemories(f.ctx, f.key("c"), time.Minute))
 		ann.Fence = 0

@@ -137,7 +137,7 @@ func (p *Hub) completeLate(
 	}
 	tries := 1
 	if len(l.formerPods.current()) > 0 {
-		tries = movedTries
+		tries = p.movedTries()
 	}
 	p.storeLateAnswer(ctx, l.key, l.proofs(), callID, r, tries, func(moved registry.Moved, err error) {
 		if err != nil && !registry.IsCallNotFound(err) {
@@ -151,9 +151,21 @@ func (p *Hub) completeLate(
 	})
 }
 
-// movedTries is how often a missing record is looked for if the device's former pod may have died with the call. The
-// caller's pod writes the record once it takes the call for lost (lostAfter). The tries end within taskTimeout.
-const movedTries = 18
+const (
+	latePause  = 3 * recorderPause      // before each try: as long as a recorder may take to write a record
+	lateWrites = 700 * time.Millisecond // for the writes of a record, on top of lostAfter
+)
+
+// movedTries returns how often a missing record is looked for if the device's former pod may have died with the call.
+// The caller's pod writes the record once it takes the call for lost (lostAfter). The tries end within taskTimeout: with
+// a longer lostAfter, they may end before the record is there. If more than half of the slots are taken, it returns 1:
+// many answers to unknown calls must not keep others from their slots.
+func (p *Hub) movedTries() int {
+	if p.late.places.Stats().Held > maxLate/2 {
+		return 1
+	}
+	return int(min(lostAfter(p.sendTimeout)+lateWrites, taskTimeout-2*latePause) / latePause)
+}
 
 // storeLateAnswer stores an answer without a waiting caller in the record of its call. It calls then, immediately or
 // later, with the store's result. A missing record may be on its way to the store, so storeLateAnswer looks for it so
@@ -178,8 +190,7 @@ func (p *Hub) storeLateAnswer(
 	moved, err := store(ctx)
 	// A device may send any number of answers to unknown calls, so the waits for their records have their own slots.
 	if !registry.IsCallNotFound(err) || !p.late.start(key, func(ctx context.Context) {
-		// Each pause is as long as a recorder may take to write a record.
-		for ; tries > 0 && registry.IsCallNotFound(err) && pause.For(ctx, 3*recorderPause) == nil; tries-- {
+		for ; tries > 0 && registry.IsCallNotFound(err) && pause.For(ctx, latePause) == nil; tries-- {
 			moved, err = store(ctx)
 		}
 		then(moved, err)

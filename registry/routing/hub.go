@@ -78,8 +78,9 @@ const (
 type Hub struct {
 	core
 	maxInFlight int
-	late        *tasks // late answers that wait for a record
-	checks      *tasks // checks of answers against the output schema of their tool
+	sendTimeout time.Duration // of the callers' pods, too; see lostAfter
+	late        *tasks        // late answers that wait for a record
+	checks      *tasks        // checks of answers against the output schema of their tool
 	// checkOutput returns an answer's schema violations; nil: answers are not checked.
 	checkOutput func(ctx context.Context, tenant string, schema []byte, r registry.Result) []registry.Violation
 	offered     *offeredTools
@@ -97,7 +98,8 @@ type Hub struct {
 
 func newHub(c core, cfg PodConfig, offers *toolBudget) *Hub {
 	return &Hub{
-		core: c, maxInFlight: cfg.MaxInFlight, late: newTasks(maxLate, c.log), checks: newTasks(maxChecks, c.log),
+		core: c, maxInFlight: cfg.MaxInFlight, sendTimeout: cfg.SendTimeout,
+		late: newTasks(maxLate, c.log), checks: newTasks(maxChecks, c.log),
 		checkOutput: cfg.CheckOutput, offered: newOfferedTools(cfg.OfferedBytes), offers: offers,
 		sessions: make(map[registry.Key]*LocalSession), answered: newSeenCalls(),
 		completing: completingCalls{ids: make(map[string]int)},

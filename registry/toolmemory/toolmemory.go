@@ -10,6 +10,7 @@
 package toolmemory
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -42,6 +43,8 @@ type memory struct {
 	User    string                     `json:"user,omitempty"`
 	Erasure string                     `json:"erasure,omitempty"` // revision of the last erasure before it
 	Values  map[string]json.RawMessage `json:"values"`
+
+	class int // in which the indexes of User and Session count it; -1: in none
 }
 
 // isErased reports whether a memory is of before the last erasure.
@@ -80,8 +83,12 @@ func memoryOf(u registry.ToolMemoryUse, found []documents.Document) (m memory, e
 			return m, err
 		}
 	}
-	if m.Values == nil || m.isErased(erasure) {
+	m.class = -1
+	switch {
+	case m.Values == nil || m.isErased(erasure):
 		m.Values = make(map[string]json.RawMessage)
+	case m.User == u.User:
+		m.class = classOf(size(m.Values))
 	}
 	m.Session, m.User = u.Key.Session, u.User
 	if erasure.Exists() {
@@ -98,7 +105,7 @@ func (s store) ReadToolMemory(ctx context.Context, u registry.ToolMemoryUse) (ma
 	}
 	m, err := memoryOf(u, found)
 	if d := found[0]; err == nil && len(m.Values) > 0 && d.Expires.Sub(d.Now) < u.Life-u.Life/10 {
-		err = s.extend(ctx, u, m, d.Revision)
+		_ = s.extend(ctx, u, m, d.Revision) // the values are here, and the next read tries again
 	}
 	return m.Values, err
 }
@@ -131,6 +138,9 @@ func (s store) ChangeToolMemory(
 		if err := change(m.Values); err != nil {
 			return err
 		}
+		if err := compact(m.Values); err != nil {
+			return err
+		}
 		steps, err := put(u, m)
 		if err != nil {
 			return err
@@ -149,20 +159,48 @@ func (s store) ChangeToolMemory(
 	return documents.ErrContended
 }
 
-// put returns the steps that store a memory, if it fits into the quotas.
+// compact removes the space from values, so that their size is that of what is stored and read again.
+func compact(values map[string]json.RawMessage) error {
+	for key, value := range values {
+		var b bytes.Buffer
+		if err := json.Compact(&b, value); err != nil {
+			return registry.Errorf(registry.CodeInvalidRequest, "The value of %.200q is not JSON: %v.", key, err)
+		}
+		values[key] = b.Bytes()
+	}
+	return nil
+}
+
+// encode returns JSON without the escapes for HTML, which would make text of them six times as long.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// put returns the steps that store a memory, if it fits into the quotas. A memory that does not grow always fits: a full
+// quota, or one that was lowered, must not keep it from shrinking.
 func put(u registry.ToolMemoryUse, m memory) ([]documents.Step, error) {
-	id, bytes := idOf(u.Key), size(m.Values)
+	id, stored := idOf(u.Key), size(m.Values)
 	switch {
-	case bytes > registry.MaxToolMemory:
+	case stored > registry.MaxToolMemory:
 		return nil, registry.Errorf(registry.CodePayloadTooLarge,
-			"The tool's memory would have %d bytes; at most %d are allowed.", bytes, registry.MaxToolMemory)
+			"The tool's memory would have %d bytes; at most %d are allowed.", stored, registry.MaxToolMemory)
 	case len(m.Values) == 0:
 		return m.drop(id), nil
 	}
+	data, err := encode(m)
+	if err != nil {
+		return nil, registry.AsError(err)
+	}
 	var steps []documents.Step
-	class, limit := classOf(bytes), u.Bytes
+	class, limit := classOf(stored), u.Bytes
 	for _, index := range m.indexes() { // the tenant's first
-		steps = append(steps, documents.AtMost(limit-classes[class], terms(index, id)...))
+		if class > m.class {
+			steps = append(steps, documents.AtMost(limit-classes[class], terms(index, id)...))
+		}
 		for other := range classes {
 			if other == class {
 				steps = append(steps, documents.Join(classIndex(index, other), id, u.Life, 0))
@@ -172,7 +210,7 @@ func put(u registry.ToolMemoryUse, m memory) ([]documents.Step, error) {
 		}
 		limit = u.Bytes / registry.ToolMemoryShare
 	}
-	return append(steps, documents.PutJSON(id, m, u.Life)), nil
+	return append(steps, documents.Put(id, data, u.Life)), nil
 }
 
 // drop returns the steps that delete a memory.
@@ -187,29 +225,39 @@ func (m memory) drop(id string) []documents.Step {
 }
 
 // EraseToolMemories implements registry.ToolMemoryStore. After the first write the memories count as deleted. The rest
-// frees what they take; memories beyond eraseLimit expire.
+// frees what they take, best effort: what remains expires, before the document of the erasure does.
 func (s store) EraseToolMemories(ctx context.Context, conversation registry.Key, life time.Duration) error {
 	in, erasure := space(conversation.Tenant), erasedID+conversation.Session
 	_, err := documents.Commit(ctx, s.docs, in, documents.Delete(erasure), documents.Put(erasure, nil, life))
 	if err != nil {
 		return err
 	}
+	time.Sleep(erasePause)
+	s.free(ctx, in, conversation.Session)
+	return nil
+}
+
+// erasePause is how long an erasure waits. Its document has the millisecond of its creation, and a turn that begins in
+// the same one counts as earlier.
+const erasePause = 2 * time.Millisecond
+
+// free deletes erased memories of a conversation, as many of them as it can.
+func (s store) free(ctx context.Context, in documents.Space, session string) {
 	var queries []documents.Query
 	for class := range classes {
 		queries = append(queries, documents.Query{
-			Space: in, Index: classIndex(sessionIndex(conversation.Session), class), Limit: eraseLimit,
+			Space: in, Index: classIndex(sessionIndex(session), class), Limit: eraseLimit,
 		})
 	}
 	lists, err := s.docs.Members(ctx, queries...)
 	if err != nil {
-		return err
+		return
 	}
 	for ids := range slices.Chunk(slices.Concat(lists...), documents.ReadAtOnce-1) {
-		if err := s.eraseSome(ctx, in, erasure, ids); err != nil {
-			return err
+		if s.eraseSome(ctx, in, erasedID+session, ids) != nil && ctx.Err() != nil {
+			return
 		}
 	}
-	return nil
 }
 
 // eraseLimit is how many memories of each class an erasure deletes.
@@ -225,10 +273,7 @@ func (s store) eraseSome(ctx context.Context, in documents.Space, erasure string
 					continue
 				}
 				m, err := documents.Decode[memory](found[i], nil)
-				if err != nil {
-					return nil, err
-				}
-				if m.isErased(found[len(ids)]) {
+				if err == nil && m.isErased(found[len(ids)]) { // one that is not readable expires
 					steps = append(steps, m.drop(id)...)
 				}
 			}
@@ -236,12 +281,13 @@ func (s store) eraseSome(ctx context.Context, in documents.Space, erasure string
 		})
 }
 
-// size returns the bytes of keys and values.
-func size(values map[string]json.RawMessage) (bytes int) {
+// size returns the bytes of keys and values. Keys count as they are stored, with the escapes of JSON.
+func size(values map[string]json.RawMessage) (sum int) {
 	for key, value := range values {
-		bytes += len(key) + len(value)
+		text, _ := encode(key) // cannot fail
+		sum += len(text) - len(`""`) + len(value)
 	}
-	return bytes
+	return sum
 }
 
 // classOf returns the smallest class that so many bytes fit in.
@@ -273,8 +319,8 @@ func classIndex(index string, class int) string { return strconv.Itoa(class) + "
 // terms count the bytes of all memories of an index but one.
 func terms(index, except string) []documents.Term {
 	all := make([]documents.Term, len(classes))
-	for class, bytes := range classes {
-		all[class] = documents.Term{Index: classIndex(index, class), Weight: bytes, Except: except}
+	for class, weight := range classes {
+		all[class] = documents.Term{Index: classIndex(index, class), Weight: weight, Except: except}
 	}
 	return all
 }

@@ -26,14 +26,18 @@ func SDKs(typescript func() string) []SDK {
 	everything := []string{"conversation", "store"}
 	return []SDK{
 		{Flag: "go", Name: "Go", Has: everything, Prepare: goSDK},
-		{Flag: "node", Name: "Node.js", Has: everything, Shared: true, Prepare: func(testing.TB) func(string) *exec.Cmd {
-			sdk := filepath.Join(typescript(), "node.js")
-			return func(store string) *exec.Cmd {
-				return exec.Command("node", "--no-warnings", "../conformance/drivers/node.mjs", sdk, store)
-			}
-		}},
+		{Flag: "node", Name: "Node.js", Has: everything, Shared: true, Prepare: node(typescript)},
 		{Flag: "python", Name: "Python", Has: everything, Shared: true, Prepare: python},
 		{Flag: "kotlin", Name: "Kotlin", Has: everything, Shared: true, Prepare: kotlin},
+	}
+}
+
+func node(typescript func() string) func(testing.TB) func(store string) *exec.Cmd {
+	return func(testing.TB) func(store string) *exec.Cmd {
+		sdk := filepath.Join(typescript(), "node.js")
+		return func(store string) *exec.Cmd {
+			return exec.Command("node", "--no-warnings", "../conformance/drivers/node.mjs", sdk, store)
+		}
 	}
 }
 

@@ -47,7 +47,8 @@ func Maven(ctx context.Context, t testing.TB, dir string, args ...string) *exec.
 	if _, err := os.Stat(filepath.Join(repository, "installed")); err != nil {
 		t.Fatal("the packages of the Kotlin SDK are missing: run sh .ci/deps kotlin")
 	}
-	all := append([]string{"-o", "-q", "-B", "-Dmaven.repo.local=" + repository, "-Dkotlin.compiler.daemon=false"}, args...)
+	all := []string{"-o", "-q", "-B", "-Dmaven.repo.local=" + repository, "-Dkotlin.compiler.daemon=false"}
+	all = append(all, args...)
 	cmd := exec.CommandContext(ctx, "mvn", all...)
 	cmd.Dir = dir
 	// The environment of a test must not change what is built.
