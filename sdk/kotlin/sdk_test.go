@@ -238,12 +238,22 @@ func TestTutorial(t *testing.T) {
 	same(t, call(t, pod, "remind", `{"text":"Time for tea","times":2}`)["output"], "The person sees: Time for tea")
 	p.expect(t, "Time for tea")
 	p.expect(t, "Time for tea")
+	broken := make(chan map[string]any, 1)
+	go func() {
+		broken <- post(t, pod+"/api/tools/remind/call", `{"args":{"text":"Wake up","times":10,"pause":3}}`)
+	}()
+	p.expect(t, "Wake up")
 	must(t, p.cmd.Process.Kill())
 	for range p.lines { // it has ended
 	}
 	again := runProject(t, dir, pod) // without a code
 	again.expect(t, "Connected(")
 	same(t, call(t, pod, "remind", `{}`)["code"], "invalid_arguments")
+	answer := testkit.Receive(t, "the end of the broken call", broken)
+	if text, _ := answer["error"].(string); answer["code"] != "connection_lost" &&
+		!strings.Contains(text, "The device restarted during this call.") {
+		t.Errorf("the broken call: %v", answer)
+	}
 }
 
 // TestExample runs examples/device-kotlin.
@@ -299,7 +309,7 @@ func TestFormat(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), "java", "-XX:TieredStopAtLevel=1", "-Xmx512m", "-jar", jars[0],
 		"--editorconfig=sdk/kotlin/.editorconfig", "sdk/kotlin/*/src/**/*.kt", "sdk/conformance/drivers/kotlin/*.kt",
-		"examples/kotlin-*/src/**/*.kt")
+		"examples/device-kotlin/src/**/*.kt", "examples/device-android/src/**/*.kt")
 	cmd.Dir = root
 	kotlintest.Run(t, cmd)
 }

@@ -30,7 +30,7 @@ public class DeviceJob : JobService() {
         val device = owner.device
         scope.launch {
             Wakes(this@DeviceJob, device).use {
-                withTimeoutOrNull(window) { runOrJoin(device) }
+                withTimeoutOrNull(window) { Runs.share(device) }
             }
             jobFinished(params, false)
         }

@@ -20,7 +20,8 @@ import kotlin.time.Duration.Companion.minutes
  * Doze. While a call runs it keeps the processor awake. In deep Doze Android gives no app the network: the calls of
  * that time fail or wait, and the device connects in the next maintenance window.
  *
- * Declare it in the manifest, with the foreground service type of what its tools use; docs/tutorial-kotlin.md does.
+ * Declare it in the manifest, with the foreground service types of what its tools use, and with `remoteMessaging`,
+ * which it has while the person has not granted the others; docs/tutorial-kotlin.md does.
  */
 public class DeviceService : Service() {
     private val scope = CoroutineScope(SupervisorJob() + Dispatchers.Default)
@@ -30,20 +31,23 @@ public class DeviceService : Service() {
     override fun onCreate() {
         super.onCreate()
         val owner = owner
-        startForeground(NOTIFICATION, owner.notification())
+        toForeground(NOTIFICATION, owner.notification())
         wakes = Wakes(this, owner.device)
         awake = getSystemService(PowerManager::class.java)
             .newWakeLock(PowerManager.PARTIAL_WAKE_LOCK, "farhand:calls")
             .apply { setReferenceCounted(false) }
         scope.launch { stayAwake(owner.device) }
         scope.launch {
-            runOrJoin(owner.device)
+            Runs.share(owner.device)
             stopSelf() // the gateway refuses the device, or the app stopped it
         }
     }
 
     /** The system starts the service again if it had to end it. */
-    override fun onStartCommand(intent: Intent?, flags: Int, startId: Int): Int = START_STICKY
+    override fun onStartCommand(intent: Intent?, flags: Int, startId: Int): Int {
+        toForeground(NOTIFICATION, owner.notification()) // with what the person has granted meanwhile
+        return START_STICKY
+    }
 
     override fun onBind(intent: Intent?): IBinder? = null
 

@@ -9,6 +9,7 @@ import java.io.FileOutputStream
 import java.io.IOException
 import java.security.GeneralSecurityException
 import java.security.KeyStore
+import java.security.ProviderException
 import javax.crypto.Cipher
 import javax.crypto.KeyGenerator
 import javax.crypto.SecretKey
@@ -66,6 +67,8 @@ public class KeystoreCredentialStore(context: Context, private val name: String 
     private fun attempt(block: () -> ByteArray): ByteArray = try {
         block()
     } catch (e: GeneralSecurityException) {
+        throw IOException("the phone's keystore cannot be used: ${e.message}", e)
+    } catch (e: ProviderException) { // of a keystore that does not answer
         throw IOException("the phone's keystore cannot be used: ${e.message}", e)
     }
 

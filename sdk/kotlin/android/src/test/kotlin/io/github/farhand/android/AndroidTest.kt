@@ -2,10 +2,13 @@ package io.github.farhand.android
 
 import android.app.Application
 import android.app.Notification
+import android.app.Service
 import android.app.job.JobInfo
 import android.app.job.JobParameters
 import android.app.job.JobScheduler
+import android.content.ComponentName
 import android.content.Intent
+import android.content.pm.ServiceInfo
 import android.net.ConnectivityManager
 import android.os.Looper
 import android.os.PowerManager
@@ -15,6 +18,7 @@ import io.github.farhand.device.State
 import kotlinx.coroutines.CoroutineScope
 import kotlinx.coroutines.CoroutineStart
 import kotlinx.coroutines.Dispatchers
+import kotlinx.coroutines.cancelAndJoin
 import kotlinx.coroutines.flow.first
 import kotlinx.coroutines.launch
 import kotlinx.coroutines.runBlocking
@@ -92,6 +96,42 @@ class AndroidTest {
         service.destroy()
         awaitState<State.Closed>()
         assertTrue(shadowOf(app.getSystemService(ConnectivityManager::class.java)).networkCallbacks.isEmpty())
+    }
+
+    @Test
+    fun `a run outlives its first user, and ends with the last`() = runBlocking {
+        val job = launch(Dispatchers.Default) { Runs.share(app.device) }
+        awaitState<State.Waiting>()
+        val service = launch(start = CoroutineStart.UNDISPATCHED) { Runs.share(app.device) }
+        job.cancelAndJoin()
+        assertTrue(service.isActive)
+        awakes { app.device.wake() }
+        service.cancelAndJoin()
+        assertEquals(State.Closed, app.device.state.value)
+        val next = launch(Dispatchers.Default) { Runs.share(app.device) }
+        awaitState<State.Waiting>()
+        app.device.stop()
+        withTimeout(LIMIT) { next.join() }
+    }
+
+    @Test
+    fun `the service has the types that the person has granted`() {
+        val name = ComponentName(app, DeviceService::class.java)
+        val info = ServiceInfo().apply {
+            packageName = name.packageName
+            this.name = name.className
+        }
+        val types = LOCATION or CAMERA or MICROPHONE or REMOTE_MESSAGING
+        ServiceInfo::class.java.getField("mForegroundServiceType").setInt(info, types)
+        shadowOf(app.packageManager).addOrUpdateService(info)
+        shadowOf(app).grantPermissions("android.permission.CAMERA")
+        val service = Robolectric.buildService(DeviceService::class.java).create().startCommand(0, 1)
+        fun has() = Service::class.java.getMethod("getForegroundServiceType").invoke(service.get())
+        assertEquals(CAMERA or REMOTE_MESSAGING, has())
+        shadowOf(app).grantPermissions("android.permission.ACCESS_COARSE_LOCATION")
+        service.startCommand(0, 2)
+        assertEquals(LOCATION or CAMERA or REMOTE_MESSAGING, has())
+        service.destroy()
     }
 
     @Test

@@ -14,6 +14,7 @@ import java.io.OutputStream
 import java.security.Key
 import java.security.KeyStoreSpi
 import java.security.Provider
+import java.security.ProviderException
 import java.security.SecureRandom
 import java.security.Security
 import java.security.cert.Certificate
@@ -60,7 +61,8 @@ class MemoryKeystore : Provider("AndroidKeyStore", "1", "in memory") {
     class Keys : KeyStoreSpi() {
         override fun engineLoad(stream: InputStream?, password: CharArray?) = Unit
 
-        override fun engineGetKey(alias: String, password: CharArray?): Key? = keys[alias]
+        override fun engineGetKey(alias: String, password: CharArray?): Key? =
+            if (broken) throw ProviderException("the keystore does not answer") else keys[alias]
 
         override fun engineContainsAlias(alias: String) = alias in keys.keys
 
@@ -98,6 +100,8 @@ class MemoryKeystore : Provider("AndroidKeyStore", "1", "in memory") {
 
     companion object {
         val keys = ConcurrentHashMap<String, SecretKey>()
+
+        @Volatile var broken = false
     }
 }
 
@@ -115,6 +119,17 @@ class KeystoreTest {
     fun remove() {
         Security.removeProvider("AndroidKeyStore")
         MemoryKeystore.keys.clear()
+        MemoryKeystore.broken = false
+    }
+
+    @Test
+    fun `a keystore that does not answer is an IOException`() = runBlocking {
+        val store = KeystoreCredentialStore(app)
+        store.save(Credential("fhd_secret", "phone-1", null))
+        MemoryKeystore.broken = true
+        assertFailsWith<IOException> { store.load() }
+        assertFailsWith<IOException> { store.save(Credential("fhd_secret", "phone-1", null)) }
+        store.forget()
     }
 
     @Test

@@ -7,7 +7,10 @@ import kotlinx.serialization.json.jsonPrimitive
 import kotlinx.serialization.json.put
 import java.io.IOException
 import java.util.concurrent.atomic.AtomicReference
+import kotlin.time.Duration
+import kotlin.time.Duration.Companion.milliseconds
 import kotlin.time.Duration.Companion.minutes
+import kotlin.time.TimeSource
 
 /** How long an answer is sent again. Gateways keep the records of calls about as long. */
 internal val resendFor = 15.minutes
@@ -20,6 +23,11 @@ internal class Answers(private val trouble: (Throwable) -> Unit) {
     private class Answer(val id: String, val at: Long, val frame: String) {
         var acknowledged = false
         var link = 0 // number of the last connection it was sent on
+
+        /** Not of the system's clock, which may jump while the program runs. */
+        private val since = TimeSource.Monotonic.markNow() - (System.currentTimeMillis() - at).milliseconds
+
+        fun age(): Duration = since.elapsedNow()
     }
 
     private val byId = LinkedHashMap<String, Answer>() // oldest first
@@ -28,9 +36,11 @@ internal class Answers(private val trouble: (Throwable) -> Unit) {
 
     /**
      * Uses a journal from now on, and reads what it has. A call that had begun and has no answer gets one that says so.
+     * What is too much to remember is removed from the journal.
      */
-    fun use(next: Journal?) {
+    suspend fun use(next: Journal?) {
         journal.set(next)
+        val dropped = mutableListOf<String>()
         val kept = next?.entries(PREFIX).orEmpty().sortedBy { (_, value) -> (value as? JsonObject)?.get("at").number() }
         for ((key, value) in kept) {
             val id = key.removePrefix(PREFIX)
@@ -38,16 +48,17 @@ internal class Answers(private val trouble: (Throwable) -> Unit) {
             if (id in byId) continue
             val acknowledged = call["acknowledged"]?.jsonPrimitive?.booleanOrNull == true
             val frame = call["frame"].text().ifEmpty { failure(id, if (acknowledged) REPEATED else LOST) }
-            add(Answer(id, call["at"].number().toLong(), frame).also { it.acknowledged = acknowledged })
+            dropped += add(Answer(id, call["at"].number().toLong(), frame).also { it.acknowledged = acknowledged })
         }
+        for (oldest in dropped) note(PREFIX + oldest, null)
     }
 
     /** Returns the answer of a call, null if it has none. */
     fun frame(id: String): String? = byId[id]?.frame
 
-    /** Writes down that a call begins. It throws if that is not on the disk. */
+    /** Writes down that a call begins. It throws if that is not on the disk, or the call has begun before. */
     suspend fun begin(id: String) {
-        journal.get()?.put(PREFIX + id, buildJsonObject { put("at", System.currentTimeMillis()) })
+        journal.get()?.add(PREFIX + id, buildJsonObject { put("at", System.currentTimeMillis()) })
     }
 
     /** Keeps the first answer of a call. It is on the disk when [put] returns. */
@@ -84,10 +95,8 @@ internal class Answers(private val trouble: (Throwable) -> Unit) {
     }
 
     /** Returns the calls whose answers are to be sent on a connection. */
-    fun unsent(link: Int): List<String> {
-        val since = System.currentTimeMillis() - resendFor.inWholeMilliseconds
-        return byId.values.filter { !it.acknowledged && it.link != link && it.at >= since }.map { it.id }
-    }
+    fun unsent(link: Int): List<String> =
+        byId.values.filter { !it.acknowledged && it.link != link && it.age() <= resendFor }.map { it.id }
 
     /** Returns the answer to send on a connection, null if it was sent there or is acknowledged. */
     fun claim(id: String, link: Int): String? {

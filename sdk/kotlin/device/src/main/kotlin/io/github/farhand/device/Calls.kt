@@ -1,11 +1,17 @@
+@file:OptIn(DelicateCoroutinesApi::class, ExperimentalCoroutinesApi::class)
+
 package io.github.farhand.device
 
 import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.CompletableDeferred
 import kotlinx.coroutines.CoroutineScope
+import kotlinx.coroutines.CoroutineStart
+import kotlinx.coroutines.DelicateCoroutinesApi
+import kotlinx.coroutines.ExperimentalCoroutinesApi
 import kotlinx.coroutines.Job
 import kotlinx.coroutines.NonCancellable
 import kotlinx.coroutines.TimeoutCancellationException
+import kotlinx.coroutines.currentCoroutineContext
 import kotlinx.coroutines.delay
 import kotlinx.coroutines.ensureActive
 import kotlinx.coroutines.joinAll
@@ -25,6 +31,7 @@ import java.util.concurrent.ConcurrentHashMap
 import kotlin.coroutines.CoroutineContext
 import kotlin.time.Duration
 import kotlin.time.Duration.Companion.milliseconds
+import kotlin.time.TimeSource
 
 /** What [Calls] needs of its device. */
 internal interface Host {
@@ -48,15 +55,19 @@ internal interface Host {
 }
 
 /** A call that runs, or waits for its turn. */
-internal class Running(val id: String, val tool: String, val deadline: Instant) {
+internal class Running(val id: String, val tool: String, wait: Duration) {
     lateinit var job: Job
+
+    /** For people. [left] does not depend on the system's clock. */
+    val deadline: Instant = Instant.now().plusMillis(wait.inWholeMilliseconds)
+    private val until = TimeSource.Monotonic.markNow() + wait
 
     /** Why the call was cancelled; empty: it was not. */
     @Volatile var why = ""
 
     @Volatile var answered = false
 
-    fun left(): Duration = (deadline.toEpochMilli() - System.currentTimeMillis()).milliseconds
+    fun left(): Duration = -until.elapsedNow()
 
     fun cancel(reason: String) {
         why = why.ifEmpty { reason }
@@ -87,10 +98,10 @@ internal class Calls(
             host.send(again ?: failure(id, "the device has too many calls waiting"))
             return
         }
-        val deadline = Instant.now().plusMillis(frame["deadline_ms"].wait(DEFAULT_DEADLINE).inWholeMilliseconds)
-        val call = Running(id, frame["name"].text(), deadline)
+        val call = Running(id, frame["name"].text(), frame["deadline_ms"].wait(DEFAULT_DEADLINE))
         running[id] = call
-        call.job = scope.launch { scope.perform(call, frame["args"]) }
+        // ATOMIC: a call that is cancelled before its coroutine is dispatched is answered like any other.
+        call.job = scope.launch(start = CoroutineStart.ATOMIC) { scope.perform(call, frame["args"]) }
     }
 
     fun cancel(id: String, reason: String) {
@@ -141,6 +152,7 @@ internal class Calls(
     private suspend fun CoroutineScope.handle(call: Running, given: JsonElement?, outcome: Outcome) {
         try {
             withTimeout(maxOf(call.left() + grace, 1.milliseconds)) {
+                currentCoroutineContext().ensureActive() // which acquire does not look at if there is a permit
                 permits.acquire()
                 outcome.begun = true
             }
@@ -246,6 +258,7 @@ internal class Calls(
                 val chunk = rest.cut(minOf(CHUNK_BYTES, host.limits.frameBytes / 8)).ifEmpty { return }
                 rest = rest.substring(chunk.length)
                 pace.wait()
+                host.room()
                 notify(call, frame("tool_progress", "id" to id, "chunk" to chunk))
             }
         }

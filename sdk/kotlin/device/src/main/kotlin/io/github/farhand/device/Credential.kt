@@ -2,6 +2,7 @@ package io.github.farhand.device
 
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.withContext
+import kotlinx.serialization.SerializationException
 import kotlinx.serialization.json.Json
 import kotlinx.serialization.json.JsonObject
 import java.io.File
@@ -10,6 +11,7 @@ import java.security.GeneralSecurityException
 import java.security.KeyFactory
 import java.security.KeyPairGenerator
 import java.security.PrivateKey
+import java.security.ProviderException
 import java.security.Signature
 import java.security.spec.PKCS8EncodedKeySpec
 import java.util.Base64
@@ -81,6 +83,8 @@ internal class PlatformKey(private val private: PrivateKey, override val publicK
             PlatformKey(KeyFactory.getInstance(ALGORITHM).generatePrivate(PKCS8EncodedKeySpec(encoded)), publicKey)
         } catch (e: GeneralSecurityException) {
             throw IOException("the device's key cannot be read: ${e.text()}", e)
+        } catch (e: ProviderException) {
+            throw IOException("the device's key cannot be read: ${e.text()}", e)
         }
     }
 }
@@ -95,7 +99,11 @@ public abstract class BytesCredentialStore : CredentialStore {
 
     override suspend fun load(): Credential? = withContext(Dispatchers.IO) {
         val text = read()?.decodeToString() ?: return@withContext null
-        val saved = Json.parseToJsonElement(text) as? JsonObject ?: throw IOException("the credential is malformed")
+        val saved = try {
+            Json.parseToJsonElement(text) as? JsonObject
+        } catch (_: SerializationException) {
+            null // its message would have a part of the credential
+        } ?: throw IOException("the credential is malformed")
         val key = saved["private_key"].text().ifEmpty { null }?.let {
             PlatformKey.of(fromBase64(it), fromBase64(saved["public_key"].text()))
         }

@@ -3,6 +3,7 @@ package io.github.farhand.device
 import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.CompletableDeferred
 import kotlinx.coroutines.CoroutineScope
+import kotlinx.coroutines.Deferred
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.Job
 import kotlinx.coroutines.NonCancellable
@@ -28,11 +29,11 @@ import kotlinx.coroutines.withContext
 import kotlinx.coroutines.withTimeoutOrNull
 import kotlinx.serialization.json.JsonObject
 import okhttp3.Request
+import java.io.File
 import java.io.IOException
 import java.time.Instant
 import java.util.concurrent.atomic.AtomicReference
 import kotlin.time.Duration
-import kotlin.time.Duration.Companion.milliseconds
 import kotlin.time.Duration.Companion.seconds
 
 /**
@@ -123,8 +124,8 @@ public class Device(address: String, options: DeviceOptions.() -> Unit = {}) {
      * Connects, and stays connected until [stop] or cancellation. Then it cancels running handlers, answers their calls
      * and disconnects, which takes five seconds at most; what the gateway has not acknowledged is sent by the next run.
      *
-     * It throws a [FarhandException] if another connection would not help ([State.Refused]), and an
-     * [IllegalStateException] if the device runs already.
+     * It throws a [FarhandException] if another connection would not help or the device fails ([State.Refused]), and
+     * an [IllegalStateException] if the device runs already.
      */
     public suspend fun run() {
         val run = Run()
@@ -187,52 +188,70 @@ public class Device(address: String, options: DeviceOptions.() -> Unit = {}) {
     }
 
     private suspend fun serve(run: Run) {
-        become(State.Connecting)
-        val credential = options.credentials?.let { credentialOf(it) }
-        val journal = try {
-            options.journal?.let { Journal.open(it) }
-        } catch (e: IOException) {
-            refuse(FarhandException("journal", "the journal cannot be used: ${e.text()}", cause = e))
-        }
         val http = Http(options.client)
         // Handlers that do not end when they are cancelled must not keep run from ending.
         val works = CoroutineScope(SupervisorJob() + loop)
-        session.begin(works, http, credential, journal)
-        run.begun = true
-        val staying = works.async { stay(http) }
-        var refused: FarhandException? = null
+        var journal: Journal? = null
+        var last: State = State.Closed
         try {
-            refused = select {
+            become(State.Connecting)
+            val credential = options.credentials?.let { credentialOf(it) }
+            // A cancelled coroutine would lose an open journal, and the lock with it.
+            withContext(NonCancellable) { journal = options.journal?.let { open(it) } }
+            session.begin(works, http, credential, journal)
+            run.begun = true
+            stayUntil(run.stop, works, http)?.let { throw it }
+        } catch (e: CancellationException) {
+            throw e
+        } catch (e: Exception) {
+            throw e.asFarhand().also { last = State.Refused(it) }
+        } catch (e: Throwable) {
+            last = State.Refused(e.asFarhand())
+            throw e
+        } finally {
+            withContext(NonCancellable) {
+                run.begun = false
+                withTimeoutOrNull(settleWait) { works.coroutineContext.job.children.toList().joinAll() }
+                works.cancel()
+                http.close()
+                try {
+                    journal?.close()
+                } finally {
+                    become(last)
+                }
+            }
+        }
+    }
+
+    /** Stays connected until the run is stopped, then it returns null, or until it would not help: it returns why. */
+    private suspend fun stayUntil(stop: Deferred<Unit>, works: CoroutineScope, http: Http): FarhandException? {
+        val staying = works.async { stay(http) }
+        try {
+            return select {
                 staying.onAwait { it }
-                run.stop.onAwait { null }
+                stop.onAwait { null }
             }
         } finally {
             withContext(NonCancellable) {
                 session.leave()
                 staying.cancelAndJoin()
-                run.begun = false
-                withTimeoutOrNull(settleWait) { works.coroutineContext.job.children.toList().joinAll() }
-                works.cancel()
-                journal?.close()
-                http.close()
-                if (refused == null) become(State.Closed)
             }
         }
-        if (refused != null) refuse(refused)
+    }
+
+    private suspend fun open(file: File): Journal = try {
+        Journal.open(file)
+    } catch (e: IOException) {
+        throw FarhandException("journal", "the journal cannot be used: ${e.text()}", cause = e)
     }
 
     private suspend fun credentialOf(store: CredentialStore): Credential {
         val stored = try {
             store.load()
         } catch (e: IOException) {
-            refuse(FarhandException("store", "the credential cannot be read: ${e.text()}", cause = e))
+            throw FarhandException("store", "the credential cannot be read: ${e.text()}", cause = e)
         }
-        return stored ?: refuse(FarhandException("pairing_required", "the store has no credential: pair the device"))
-    }
-
-    private fun refuse(error: FarhandException): Nothing {
-        become(State.Refused(error))
-        throw error
+        return stored ?: throw FarhandException("pairing_required", "the store has no credential: pair the device")
     }
 
     /** Makes connections, until one ends so that a further one would not help. It returns why. */
@@ -245,12 +264,12 @@ public class Device(address: String, options: DeviceOptions.() -> Unit = {}) {
             backoff.lasted(ended.lasted, ended.close == RESTART)
             val taken = ended.error.isRival() && session.resumeToken.isNotEmpty()
             if (!taken && ended.isFinal()) return ended.error
-            val now = System.currentTimeMillis()
-            val allowed = ended.error.retryAfter + maxOf(link.backAt - now, 0).milliseconds
+            val drained = link.backAt?.let { -it.elapsedNow() } ?: Duration.ZERO
+            val allowed = ended.error.retryAfter + maxOf(drained, Duration.ZERO)
             val atLeast = if (taken) Duration.ZERO else allowed
             val more = if (taken) backoff.nextRival() else backoff.next()
             wakes.tryReceive() // of an earlier wait
-            become(State.Waiting(Instant.ofEpochMilli(now + (atLeast + more).inWholeMilliseconds), ended.error))
+            become(State.Waiting(Instant.now().plusMillis((atLeast + more).inWholeMilliseconds), ended.error))
             delay(atLeast)
             withTimeoutOrNull(more) { wakes.receive() }
         }

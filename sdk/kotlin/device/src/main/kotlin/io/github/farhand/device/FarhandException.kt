@@ -6,8 +6,9 @@ import kotlin.time.Duration
  * The error of a connection, a pairing or a turn of the conversation.
  *
  * Codes of the SDK are `unreachable` (no gateway answers), `disconnected`, `silent` (a connection without a sign of
- * life), `stopped`, `rejected` (a pairing), `busy`, `aborted`, `slow`, `journal` and `store`. All others are the
- * gateway's: of its problem documents, its error frames, and the reasons of its close frames (docs/protocol.md).
+ * life), `stopped`, `rejected` (a pairing), `busy`, `aborted`, `slow`, `journal`, `store` and `internal` (an
+ * unexpected exception). All others are the gateway's: of its problem documents, its error frames, and the reasons of
+ * its close frames (docs/protocol.md).
  */
 public class FarhandException(
     public val code: String,

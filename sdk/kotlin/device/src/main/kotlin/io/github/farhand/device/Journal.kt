@@ -10,13 +10,14 @@ import kotlinx.serialization.json.JsonArray
 import kotlinx.serialization.json.JsonElement
 import kotlinx.serialization.json.JsonPrimitive
 import java.io.File
-import java.io.FileOutputStream
 import java.io.IOException
 import java.io.RandomAccessFile
 import java.nio.channels.FileChannel
 import java.nio.channels.OverlappingFileLockException
 import java.nio.file.Files
 import java.nio.file.StandardCopyOption
+import java.nio.file.StandardOpenOption
+import java.nio.file.attribute.PosixFilePermissions
 
 /**
  * A file of a device's session and calls, which only its user can read, for one process at a time. Each change is a
@@ -43,12 +44,24 @@ internal class Journal private constructor(private val file: File, private val l
         synchronized(values) { values.filterKeys { it.startsWith(prefix) }.toList() }
 
     /** Keeps a value; null removes it. It is on the disk when [put] returns. Concurrent calls share a write. */
-    suspend fun put(key: String, value: JsonElement?) {
-        val turn = synchronized(values) {
-            if (value == null) values.remove(key) else values[key] = value
-            lines.append(line(key, value))
-            ++added
-        }
+    suspend fun put(key: String, value: JsonElement?) = flush(synchronized(values) { set(key, value) })
+
+    /** Keeps the value of a new key. It throws an [IOException] if the key has a value. */
+    suspend fun add(key: String, value: JsonElement) = flush(
+        synchronized(values) {
+            if (key in values) throw IOException("$key was written before")
+            set(key, value)
+        },
+    )
+
+    /** Returns the turn of the change, for [flush]. */
+    private fun set(key: String, value: JsonElement?): Long {
+        if (value == null) values.remove(key) else values[key] = value
+        lines.append(line(key, value))
+        return ++added
+    }
+
+    private suspend fun flush(turn: Long) {
         writing.withLock {
             if (closed) throw IOException("$file is closed")
             if (written < turn) withContext(Dispatchers.IO) { write() }
@@ -60,9 +73,12 @@ internal class Journal private constructor(private val file: File, private val l
         writing.withLock {
             closed = true
             withContext(Dispatchers.IO) {
-                channel?.close()
-                channel = null
-                lock.release()
+                try {
+                    channel?.close()
+                } finally {
+                    channel = null
+                    lock.release()
+                }
             }
         }
     }
@@ -129,7 +145,10 @@ internal class Journal private constructor(private val file: File, private val l
         /** Of outdated lines, after which the file is made anew. */
         private const val SPARE_BYTES = 1L shl 20
 
-        /** Opens a journal. It throws an [IOException] if the file cannot be used, or another process uses it. */
+        /**
+         * Opens a journal. It throws an [IOException] if the file cannot be used, or another process uses it. A caller
+         * that is cancelled meanwhile does not get the journal: call it where that cannot happen.
+         */
         suspend fun open(file: File): Journal = withContext(Dispatchers.IO) {
             val whole = file.absoluteFile
             makeFolder(whole.parentFile)
@@ -137,7 +156,8 @@ internal class Journal private constructor(private val file: File, private val l
             try {
                 journal.read()
                 journal.rewrite()
-            } catch (e: IOException) {
+            } catch (e: Throwable) {
+                journal.channel?.close()
                 journal.lock.release()
                 throw e
             }
@@ -174,9 +194,16 @@ internal fun makeFolder(folder: File?) {
     }
 }
 
-/** Makes an empty file that only its user can read. */
+/** Makes an empty file that only its user can read, instead of one that was left of an earlier attempt. */
 internal fun createPrivate(file: File): FileChannel {
-    val channel = FileOutputStream(file).channel
+    val path = file.toPath()
+    val options = setOf(StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE)
+    Files.deleteIfExists(path)
+    if ("posix" in path.fileSystem.supportedFileAttributeViews()) {
+        val mode = PosixFilePermissions.fromString("rw-------")
+        return FileChannel.open(path, options, PosixFilePermissions.asFileAttribute(mode))
+    }
+    val channel = FileChannel.open(path, options)
     file.setReadable(false, false)
     file.setWritable(false, false)
     file.setReadable(true, true)
@@ -184,9 +211,15 @@ internal fun createPrivate(file: File): FileChannel {
     return channel
 }
 
-/** Puts a file in the place of another one, at once. */
+/** Puts a file in the place of another one, atomically. It is there after a power failure when [replace] returns. */
 internal fun replace(from: File, to: File) {
     Files.move(from.toPath(), to.toPath(), StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING)
+    val folder = try {
+        FileChannel.open(to.absoluteFile.parentFile.toPath(), StandardOpenOption.READ)
+    } catch (_: IOException) {
+        return // Windows opens no folders
+    }
+    folder.use { it.force(true) }
 }
 
 internal fun FileChannel.writeAll(bytes: ByteArray) {

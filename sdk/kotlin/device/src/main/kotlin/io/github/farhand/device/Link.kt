@@ -22,6 +22,7 @@ import kotlin.time.Duration
 import kotlin.time.Duration.Companion.milliseconds
 import kotlin.time.Duration.Companion.nanoseconds
 import kotlin.time.Duration.Companion.seconds
+import kotlin.time.TimeMark
 
 /** How a connection ended. */
 internal class Ended(
@@ -51,8 +52,8 @@ internal class Link(val number: Int, private val silence: Duration, private val 
     /** Answers to registrations that are due: the device is connected when there are none. -1: before session_start. */
     var registering = -1
 
-    /** When a draining gateway wants the device back, in Unix milliseconds; 0: it does not drain. */
-    var backAt = 0L
+    /** When a draining gateway wants the device back, null: it does not drain. */
+    var backAt: TimeMark? = null
 
     /** An error frame that is followed by the end of the connection. */
     var error: FarhandException? = null

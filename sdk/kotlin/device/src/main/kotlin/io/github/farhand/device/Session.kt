@@ -12,6 +12,7 @@ import java.io.IOException
 import java.time.Instant
 import java.util.Collections
 import kotlin.time.Duration.Companion.seconds
+import kotlin.time.TimeSource
 
 /** What a [Session] tells its device. */
 internal interface Observer {
@@ -71,7 +72,7 @@ internal class Session(private val address: Address, private val options: Device
         private set
 
     /** Begins a run, whose handlers and requests are the scope's and the client's. */
-    fun begin(scope: CoroutineScope, client: Http, paired: Credential?, kept: Journal?) {
+    suspend fun begin(scope: CoroutineScope, client: Http, paired: Credential?, kept: Journal?) {
         works = scope
         credential = paired
         http = client
@@ -158,8 +159,9 @@ internal class Session(private val address: Address, private val options: Device
             "approval_request" -> if (!stopping) questions.ask(frame)
             "approval_decided" -> questions.end(id)
             "server_draining" -> {
-                link.backAt = System.currentTimeMillis() + frame["retry_after_ms"].wait().inWholeMilliseconds
-                device.become(State.Draining(Instant.ofEpochMilli(link.backAt)))
+                val wait = frame["retry_after_ms"].wait()
+                link.backAt = TimeSource.Monotonic.markNow() + wait
+                device.become(State.Draining(Instant.now().plusMillis(wait.inWholeMilliseconds)))
             }
             "title_updated" -> tell(Event.Titled(frame["title"].text()))
             "error" -> failed(link, frame)

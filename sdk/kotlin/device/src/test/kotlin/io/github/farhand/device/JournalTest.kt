@@ -1,10 +1,15 @@
 package io.github.farhand.device
 
+import kotlinx.coroutines.Job
 import kotlinx.coroutines.launch
 import kotlinx.coroutines.runBlocking
 import kotlinx.serialization.json.JsonPrimitive
+import kotlinx.serialization.json.buildJsonObject
+import kotlinx.serialization.json.put
 import java.io.File
 import java.io.IOException
+import java.nio.file.Files
+import java.nio.file.attribute.PosixFilePermissions
 import kotlin.test.AfterTest
 import kotlin.test.Test
 import kotlin.test.assertEquals
@@ -41,6 +46,41 @@ class JournalTest {
         assertFailsWith<IOException> { Journal.open(file) }
         first.close()
         Journal.open(file).close()
+    }
+
+    @Test
+    fun `a key is added once`() = runBlocking {
+        val first = Journal.open(file)
+        first.add("a", JsonPrimitive(1))
+        assertFailsWith<IOException> { first.add("a", JsonPrimitive(2)) }
+        first.close()
+        val second = Journal.open(file)
+        assertFailsWith<IOException> { second.add("a", JsonPrimitive(2)) }
+        assertEquals(JsonPrimitive(1), second["a"])
+        second.close()
+    }
+
+    @Test
+    fun `only its user can read it, whatever was left of an earlier attempt`() = runBlocking {
+        file.parentFile.mkdirs()
+        val target = File(folder, "target").also { it.writeText("untouched") }
+        Files.createSymbolicLink(File("$file.new").toPath(), target.toPath())
+        Journal.open(file).close()
+        assertEquals("untouched", target.readText())
+        assertEquals("rw-------", PosixFilePermissions.toString(Files.getPosixFilePermissions(file.toPath())))
+    }
+
+    @Test
+    fun `calls that are forgotten are not kept`() = runBlocking {
+        val journal = Journal.open(file)
+        for (i in 1..1030) launch { journal.put("call/$i", buildJsonObject { put("at", i) }) }
+        coroutineContext[Job]!!.children.forEach { it.join() }
+        val answers = Answers { throw it }
+        answers.use(journal)
+        assertEquals((7..1030).map { "call/$it" }.toSet(), journal.entries("call/").map { it.first }.toSet())
+        assertFailsWith<IOException> { answers.begin("1030") }
+        answers.begin("1")
+        journal.close()
     }
 
     @Test
