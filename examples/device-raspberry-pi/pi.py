@@ -47,6 +47,8 @@ def offer_tools(device: Device, pins: Pins) -> None:
                 "rpicam-jpeg", "--nopreview", "--timeout", "500", "--output", "-", stdout=asyncio.subprocess.PIPE
             )
             picture, _ = await camera.communicate()
+            if camera.returncode != 0:
+                raise RuntimeError(f"rpicam-jpeg failed with exit status {camera.returncode}")
             return image(picture, "image/jpeg", "photo.jpg")
 
 

@@ -58,7 +58,7 @@ func build(dir string) error {
 	gateway.Dir = repository
 	// hatchling packs a copy, since it writes beside the sources.
 	wheel := exec.Command("sh", "-ec", `mkdir "$2/source"
-cp -r pyproject.toml CLIENT.md src "$2/source"
+cp -r pyproject.toml README.md src "$2/source"
 cd "$2/source"
 "$1" -m hatchling build -t wheel -d ../wheel >/dev/null 2>&1
 "$1" -m pip install -q --disable-pip-version-check --no-index --no-deps --no-compile --target ../packages \

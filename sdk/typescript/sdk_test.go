@@ -364,6 +364,14 @@ func TestFileStoreOutlivesCrashes(t *testing.T) {
 	}
 }
 
+// TestReconnect: reconnect does not shorten the time that the gateway asks for.
+func TestReconnect(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("testdata/reconnect.mjs")
+	must(t, err)
+	startNode(t, string(text)).expect(t, "in time")
+}
+
 // TestWebMCP offers the tools of a page in Chromium, as they come and go, and tells the page why a token is refused. Two
 // devices with one store take turns.
 func TestWebMCP(t *testing.T) {

@@ -1,16 +1,22 @@
 """The rules of a call, with a played gateway: operations do no I/O, so a test answers each effect."""
 
+import asyncio
 import json
 import typing
 import unittest
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
-from farhand import types
-from farhand._calls import CallOperation, Target
+import httpx
+
+from farhand import AsyncFarhand, types
+from farhand._calls import CallOperation, Target, cancel
 from farhand._effects import Abandoned, Emit, Open, Read, Response, Send, Sleep, Unreachable
 from farhand._patience import Deadline
 from farhand._sse import Decoder
 from farhand._streams import call_events, file
+from farhand._toolset import Toolset
 from farhand.errors import (
     BY_CODE,
     AmbiguousTargetError,
@@ -178,9 +184,66 @@ class Calls(unittest.TestCase):
         self.assertEqual(caught.exception.result.output, "half")
         self.assertEqual(caught.exception.for_model(), "half\nError: no paper")
 
+    def test_cancelling_is_repeated_and_fails_with_the_errors_of_the_client(self) -> None:
+        record, effects = play(cancel("c1"), Unreachable("reset", sent=True), problem("draining", 503), DONE)
+        self.assertEqual((record["state"], len(sent(effects))), ("succeeded", 3))
+        self.assertLessEqual(effects[0].request.timeout, 5)
+        for failure in (Unreachable("reset", sent=True), Response(200, {}, b"<html>")):
+            with self.assertRaises(GatewayUnreachableError) as caught, mock.patch("farhand._calls.CANCEL_TIMEOUT", 0):
+                play(cancel("c1"), failure)
+            self.assertEqual((caught.exception.call_id, caught.exception.dispatched), ("c1", "unknown"))
+
     def test_answers_of_proxies_are_failures_of_the_transport(self) -> None:
         result, _ = play(call().run(), Response(502, {}, b"<html>bad gateway"), ACCEPTED, DONE)
         self.assertEqual(result.output, "hi")
+
+
+class Cancellations(unittest.IsolatedAsyncioTestCase):
+    async def test_second_cancellation_does_not_lose_the_call(self) -> None:
+        """The task is cancelled again while the answer with the call's id is due, and while the call is cancelled."""
+        asked: asyncio.Queue[str] = asyncio.Queue()
+        release = asyncio.Event()
+        ended: list[str] = []
+
+        async def gateway(request: httpx.Request) -> httpx.Response:
+            asked.put_nowait(request.method)
+            await release.wait()
+            release.clear()
+            ended.append(request.method)
+            return httpx.Response(202, content=ACCEPTED.body)
+
+        async with httpx.AsyncClient(transport=httpx.MockTransport(gateway)) as http:
+            task = asyncio.create_task(AsyncFarhand("http://gateway", "", http=http).call("echo"))
+            for method in ("POST", "DELETE"):
+                self.assertEqual(await asyncio.wait_for(asked.get(), 30), method)
+                for _ in range(3):
+                    task.cancel()
+                    await asyncio.sleep(0.01)
+                self.assertFalse(task.done())
+                release.set()
+            with self.assertRaises(asyncio.CancelledError):
+                await asyncio.wait_for(task, 30)
+        self.assertEqual(ended, ["POST", "DELETE"])
+
+
+class Models(unittest.TestCase):
+    def test_only_images_that_models_accept_are_loaded(self) -> None:
+        parts = [
+            {"type": "image", "mime_type": f"image/{kind}", "size": size, "url": f"/blobs/{kind}"}
+            for kind, size in (("svg+xml", 2), ("tiff", 2), ("png", 2), ("jpeg", 6 << 20), ("webp", 2))
+        ]
+        done = answer(200, {**json.loads(DONE.body), "parts": parts})
+        client: Any = SimpleNamespace(_patience=30)
+        read, effects = play(
+            Toolset(client, Target(), None).answer("echo", "{}"),
+            ACCEPTED,
+            done,
+            Response(404, {}, b'{"code":"not_found"}'),
+            Response(200, {}, b"hi"),
+        )
+        self.assertEqual(sent(effects)[2:], ["GET /blobs/png", "GET /blobs/webp"])
+        self.assertEqual([(p.mime_type, p.data) for p in read.pictures], [("image/webp", b"hi")])
+        self.assertEqual((read.failed, read.text.count("\n")), (False, 5))
 
 
 class Errors(unittest.TestCase):

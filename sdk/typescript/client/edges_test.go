@@ -82,19 +82,26 @@ const (
 	proxys = `502 <html>`
 )
 
+// Routes of a call.
+const (
+	post   = "POST /api/tools/work/call"
+	get    = "GET /api/calls/c1"
+	cancel = "DELETE /api/calls/c1"
+)
+
+// edge is one thing that testdata/edges.mjs does with a gateway that behaves badly, and what it then prints.
+type edge struct {
+	name, does string
+	answers    map[string][]string
+	want       string
+	asked      map[string]int
+}
+
 // TestEdges plays a gateway badly: the client asks again exactly if that is safe, and its errors say no more than it
 // knows.
 func TestEdges(t *testing.T) {
 	t.Parallel()
-	const post, get, cancel = "POST /api/tools/work/call", "GET /api/calls/c1", "DELETE /api/calls/c1"
-	text, err := os.ReadFile("testdata/edges.mjs")
-	must(t, err)
-	for _, tt := range []struct {
-		name, does string
-		answers    map[string][]string
-		want       string
-		asked      map[string]int
-	}{
+	for _, tt := range []edge{
 		{"drains", "call", map[string][]string{post: {draining, accepted}, get: {succeeded}}, "ok",
 			map[string]int{post: 2, get: 1}},
 		{"no answer", "call", map[string][]string{post: {"drop", "drop", accepted}, get: {"drop", proxys, succeeded}},
@@ -130,33 +137,70 @@ func TestEdges(t *testing.T) {
 			`"success":true,"output":"","parts":[{"type":"file","mime_type":"a/b","size":2,"url":"/blobs/x"}]}`}, "GET /blobs/x": {"200 hi"}},
 			"2 a/b hi", map[string]int{"GET /blobs/x": 1}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			b := &bad{answers: tt.answers, heard: make(map[string][]heard)}
-			server := httptest.NewServer(b)
-			defer server.Close()
-			lines, ok := startNode(t, nil, string(text), server.URL, tt.does).rest(t)
-			if !ok || len(lines) != 1 || lines[0] != tt.want {
-				t.Errorf("it prints %q, want %q", lines, tt.want)
+		t.Run(tt.name, tt.play)
+	}
+}
+
+// TestBounds shows what the client does not do: wait for too long, send its token elsewhere, or call a tool that ran a
+// failure.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []edge{
+		{"images", "images", map[string][]string{
+			"GET /api/tools/openai": {`200 {"tools":[{"type":"function","function":{"name":"work"}}]}`},
+			post:                    {accepted},
+			get: {`200 {"call_id":"c1","state":"succeeded","success":true,"output":"ok","parts":[` +
+				`{"type":"image","mime_type":"image/png","size":2,"url":"/blobs/gone"},` +
+				`{"type":"image","mime_type":"image/svg+xml","size":2,"url":"/blobs/svg"},` +
+				`{"type":"image","mime_type":"image/png","size":5242881,"url":"/blobs/large"},` +
+				`{"type":"image","mime_type":"image/png","size":2,"url":"/blobs/x"}]}`},
+			"GET /blobs/gone": {`404 {"code":"not_found","detail":"x"}`}, "GET /blobs/x": {"200 hi"},
+		}, `["ok\n[image, image/png, 2 bytes]\n[image, image/svg+xml, 2 bytes]\n` +
+			`[image, image/png, 5242881 bytes]\n[image, image/png, 2 bytes]","aGk="]`,
+			map[string]int{"GET /blobs/gone": 1, "GET /blobs/svg": 0, "GET /blobs/large": 0, "GET /blobs/x": 1}},
+		{"too long to wait for the end", "call", map[string][]string{post: {accepted}, get: {limited}},
+			"rate_limited unknown false 900000", map[string]int{post: 1, get: 1}},
+		{"too long to wait for events", "follow", map[string][]string{"GET /api/calls/c1/events": {limited}},
+			"rate_limited no true 900000", map[string]int{"GET /api/calls/c1/events": 1}},
+		{"too long to wait for a decision", "approval", map[string][]string{"GET /api/approvals/a1": {limited}},
+			"rate_limited no true 900000", map[string]int{"GET /api/approvals/a1": 1}},
+		{"cancels again", "again", map[string][]string{cancel: {`404 {"code":"forbidden","detail":"x"}`, cancelled}},
+			"forbidden cancelled, 1 then 0 listeners", map[string]int{cancel: 2}},
+		{"another origin", "origin", nil, "TypeError TypeError", nil},
+		{"a slow token", "token", nil, "enough", nil},
+		{"a failing token", "failing", nil, "no token", nil},
+	} {
+		t.Run(tt.name, tt.play)
+	}
+}
+
+func (tt edge) play(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("testdata/edges.mjs")
+	must(t, err)
+	b := &bad{answers: tt.answers, heard: make(map[string][]heard)}
+	server := httptest.NewServer(b)
+	defer server.Close()
+	lines, ok := startNode(t, nil, string(text), server.URL, tt.does).rest(t)
+	if !ok || len(lines) != 1 || lines[0] != tt.want {
+		t.Errorf("it prints %q, want %q", lines, tt.want)
+	}
+	for route, n := range tt.asked {
+		all := b.requests(route)
+		if len(all) != n {
+			t.Errorf("%s was requested %d times, want %d", route, len(all), n)
+		}
+		for _, one := range all {
+			if keyed := tt.does != "once" && tt.does != "file"; route == post && (one.Key != all[0].Key ||
+				keyed != (one.Key != "")) {
+				t.Errorf("the keys are %+v", all)
 			}
-			for route, n := range tt.asked {
-				all := b.requests(route)
-				if len(all) != n {
-					t.Errorf("%s was requested %d times, want %d", route, len(all), n)
-				}
-				for _, one := range all {
-					if keyed := tt.does != "once" && tt.does != "file"; route == post && (one.Key != all[0].Key ||
-						keyed != (one.Key != "")) {
-						t.Errorf("the keys are %+v", all)
-					}
-					if one.authorized == strings.HasPrefix(route, "GET /blobs") {
-						t.Errorf("%s: authorized: %t", route, one.authorized)
-					}
-				}
+			if one.authorized == strings.HasPrefix(route, "GET /blobs") {
+				t.Errorf("%s: authorized: %t", route, one.authorized)
 			}
-			if tt.does == "follow" && b.requests("GET /api/calls/c1/events")[2].lastEventID != "1" {
-				t.Error("it does not continue after the last event")
-			}
-		})
+		}
+	}
+	if tt.name == "follows" && b.requests("GET /api/calls/c1/events")[2].lastEventID != "1" {
+		t.Error("it does not continue after the last event")
 	}
 }

@@ -155,7 +155,7 @@ export class DeviceCore extends Emitter<DeviceEvents> {
     this.#end(running);
   }
 
-  /** Tries to connect now instead of at the end of the delay. */
+  /** Tries to connect now instead of at the end of the delay, but not before the gateway wants the device back. */
   reconnect(): void {
     this.#wake();
   }
@@ -183,13 +183,18 @@ export class DeviceCore extends Emitter<DeviceEvents> {
       const taken = rival(error) && this.#resumeToken !== "";
       if (!taken && final(error, close)) return this.#end(running, error);
       const now = Date.now();
-      const delay = taken ? backoff.nextRival() : backoff.next() + Math.max(backAt - now, 0) + error.retryAfter;
-      this.#become({ phase: "waiting", retryAt: new Date(now + delay), error });
-      await new Promise<void>((resolve) => {
-        this.#wake = resolve;
-        void sleep(delay, signal).then(resolve, () => resolve());
-      });
+      const asked = taken ? 0 : Math.max(backAt - now, 0) + error.retryAfter;
+      const more = taken ? backoff.nextRival() : backoff.next();
+      await this.#pause(asked, more, error, signal);
     }
+  }
+
+  /** Waits as long as the gateway asked for, and then some more, which reconnect ends. */
+  async #pause(asked: number, more: number, error: FarhandError, signal: AbortSignal): Promise<void> {
+    const woken = new Promise<void>((resolve) => (this.#wake = resolve));
+    this.#become({ phase: "waiting", retryAt: new Date(Date.now() + asked + more), error });
+    if (asked > 0) await sleep(asked, signal).catch(() => {});
+    await Promise.race([woken, sleep(more, signal).catch(() => {})]);
   }
 
   #end(running: AbortController, error?: FarhandError): void {

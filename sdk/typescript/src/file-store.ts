@@ -90,13 +90,31 @@ class Log {
     const all = [...this.values].map(([key, value]) => line(key, value)).join("");
     const temporary = `${this.path}.new`;
     const handle = await open(temporary, "w", 0o600);
-    await handle.writeFile(all);
-    await handle.sync();
-    await rename(temporary, this.path);
+    try {
+      await handle.writeFile(all);
+      await handle.sync();
+      await rename(temporary, this.path);
+      await syncFolder(dirname(this.path));
+    } catch (error) {
+      await handle.close();
+      this.#size = Infinity; // the next write makes the file anew
+      throw error;
+    }
     await this.#handle?.close();
     this.#handle = handle;
     this.#size = 0;
     this.#most = Buffer.byteLength(all) + spare;
+  }
+}
+
+/** Writes the name of a new file to the disk. Windows opens no folders. */
+async function syncFolder(path: string): Promise<void> {
+  if (process.platform === "win32") return;
+  const folder = await open(path, "r");
+  try {
+    await folder.sync();
+  } finally {
+    await folder.close();
   }
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 
@@ -15,14 +15,6 @@ from ._http import FAILURES, GRACE, LIMITS, PIECE, address, failed, head_of, spe
 
 AsyncStream = AsyncGenerator[T, None]
 """An iteration over values. Break out of it inside ``contextlib.aclosing`` to close its connection immediately."""
-
-
-class _Interrupted(Exception):
-    """The task was cancelled during an effect that was to be settled."""
-
-    def __init__(self, abandoned: Abandoned) -> None:
-        super().__init__()
-        self.abandoned = abandoned
 
 
 class AsyncDriver:
@@ -39,7 +31,10 @@ class AsyncDriver:
             await self._http.aclose()
 
     async def run(self, operation: Operation[T]) -> T:
-        """Return the value of an operation. If the task is cancelled, the operation first undoes what it began."""
+        """Return the value of an operation. If the task is cancelled, the operation first undoes what it began.
+
+        Further cancellations do not end that early: it takes a few seconds at most.
+        """
         answer: Any = None
         failure: Unreachable | None = None
         while True:
@@ -48,15 +43,17 @@ class AsyncDriver:
             except StopIteration as end:
                 return end.value
             answer = failure = None
+            work: asyncio.Future[Any] | None = None
             try:
-                answer = await self._settled(effect)
+                if isinstance(effect, Send) and effect.settle:
+                    work = asyncio.ensure_future(self._perform(effect))
+                    answer = await asyncio.shield(work)
+                else:
+                    answer = await self._perform(effect)
             except Unreachable as unreachable:
                 failure = unreachable
-            except _Interrupted as interrupted:
-                await self._abandon(operation, interrupted.abandoned)
-                raise asyncio.CancelledError from None
             except asyncio.CancelledError:
-                await self._abandon(operation, Abandoned())
+                await _whole(self._undo(operation, work))
                 raise
 
     async def stream(self, operation: Operation[None]) -> AsyncStream[Any]:
@@ -84,33 +81,28 @@ class AsyncDriver:
                 except Unreachable as unreachable:
                     failure = unreachable
 
-    async def _abandon(self, operation: Operation[Any], abandoned: Abandoned) -> None:
-        async def undo() -> None:
-            with suppress(Abandoned, StopIteration):
-                effect = operation.throw(abandoned)
-                while True:
-                    try:
-                        reply = await self._perform(effect)
-                    except Unreachable as failure:
-                        effect = operation.throw(failure)
-                    else:
-                        effect = operation.send(reply)
-
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(undo(), GRACE)
-
-    async def _settled(self, effect: Effect) -> Any:
-        if not (isinstance(effect, Send) and effect.settle):
-            return await self._perform(effect)
-        task = asyncio.ensure_future(self._perform(effect))
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            done, _ = await asyncio.wait({task}, timeout=GRACE)
+    async def _undo(self, operation: Operation[Any], work: asyncio.Future[Any] | None) -> None:
+        """Settle the work in progress, and then let the operation undo what it began."""
+        abandoned = Abandoned()
+        if work is not None:
+            done, _ = await asyncio.wait({work}, timeout=GRACE)
             if not done:
-                task.cancel()
-                await asyncio.wait({task})
-            raise _Interrupted(_left_by(task)) from None
+                work.cancel()
+                await asyncio.wait({work})
+            abandoned = _left_by(work)
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._abandon(operation, abandoned), GRACE)
+
+    async def _abandon(self, operation: Operation[Any], abandoned: Abandoned) -> None:
+        with suppress(Abandoned, StopIteration):
+            effect = operation.throw(abandoned)
+            while True:
+                try:
+                    reply = await self._perform(effect)
+                except Unreachable as failure:
+                    effect = operation.throw(failure)
+                else:
+                    effect = operation.send(reply)
 
     async def _perform(self, effect: Effect) -> Any:
         if isinstance(effect, Sleep):
@@ -152,6 +144,16 @@ class AsyncDriver:
             return b""
         except FAILURES as error:
             raise failed(error) from error
+
+
+async def _whole(work: Coroutine[Any, Any, None]) -> None:
+    """Do work to its end in a task of its own, however often the waiting task is cancelled."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({task})
+    if not task.cancelled():
+        task.result()
 
 
 def _left_by(task: asyncio.Future[Any]) -> Abandoned:

@@ -204,14 +204,25 @@ def wait_for(call_id: str, timeout: float | None, seconds: float) -> Operation[R
 
 
 def cancel(call_id: str) -> Operation[dict[str, Any]]:
-    """Cancel a call and return its record."""
-    answer: Response = yield Send(Request("DELETE", path("api", "calls", call_id), timeout=CANCEL_TIMEOUT))
-    return answer.json()
+    """Cancel a call and return its record. While the gateway does not answer, try again for some seconds."""
+    deadline = Deadline(CANCEL_TIMEOUT)
+    patience = Patience(CANCEL_TIMEOUT, deadline)
+    while True:
+        timeout = deadline.left(CANCEL_TIMEOUT)
+        try:
+            answer: Response = yield Send(Request("DELETE", path("api", "calls", call_id), timeout=timeout))
+            return answer.json()
+        except Unreachable as failure:
+            yield from patience.wait(unreachable(failure, call_id=call_id, dispatched="unknown"))
+        except FarhandError as failure:
+            if failure.code not in TEMPORARY:
+                raise
+            yield from patience.wait(failure, failure.retry_after)
 
 
 def _try_cancel(call_id: str) -> Operation[dict[str, Any] | None]:
     """Cancel a call. If the gateway does not answer, the call's own timeout ends it."""
     try:
         return (yield from cancel(call_id))
-    except (Unreachable, FarhandError):
+    except FarhandError:
         return None

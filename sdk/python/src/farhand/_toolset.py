@@ -25,6 +25,9 @@ LARGEST_PICTURE = 5 << 20
 
 MOST_PICTURES = 8
 
+PICTURE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+"""The images that models accept. With another one the vendor refuses the whole request."""
+
 
 @dataclass(frozen=True)
 class ModelTool:
@@ -112,9 +115,8 @@ class Toolset:
 
     def _pictures(self, result: Result) -> Operation[list[Picture]]:
         pictures: list[Picture] = []
-        for part in result.images[:MOST_PICTURES]:
-            if part["size"] > LARGEST_PICTURE:
-                continue
+        shown = [p for p in result.images if p["mime_type"] in PICTURE_TYPES and p["size"] <= LARGEST_PICTURE]
+        for part in shown[:MOST_PICTURES]:
             if "data" in part:
                 pictures.append(Picture(part["mime_type"], base64.b64decode(part["data"])))
             elif part.get("url", "").startswith("/blobs/"):

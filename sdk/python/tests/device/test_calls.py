@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 import threading
+import time
 import unittest
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,11 @@ def calls_of(host: Host, store: Any = None, parallelism: int = 2) -> Calls:
     """Returns what runs the calls of a host."""
     kept = store or MemoryStore()
     return Calls(host, Answers(kept, Behind(kept, lambda error: None)), parallelism)
+
+
+def failure_of(call: str) -> str:
+    """Returns the answer of a call that was lost."""
+    return failure(call, "restarted")
 
 
 def frame(id: str, name: str, **args: Any) -> dict[str, Any]:
@@ -243,8 +249,19 @@ class Kept(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(await store.entries("y"), [])
         await store.close()
 
+    async def test_clock(self) -> None:
+        """A clock that is set while the device runs does not make answers old."""
+        store = MemoryStore()
+        await store.set("call/old", {"at": time.time() - 3600, "frame": "old"})
+        await store.set("call/new", {"at": time.time() - 60, "frame": "new"})
+        answers = Answers(store, Behind(store, self.fail))
+        await answers.load(failure_of)
+        answers.put("1", "frame 1")
+        with mock.patch("time.time", return_value=time.time() + 1e9):
+            self.assertEqual(list(answers.to_send(1)), ["new", "frame 1"])
+
     async def test_full_disk(self) -> None:
-        """A write that fails is an error, and the next one makes the file anew."""
+        """A write that fails is an error, and the next one makes the file anew, also if that was what failed."""
         store = FileStore(self.path)
         await store.set("a", 1)
         with (
@@ -253,8 +270,16 @@ class Kept(unittest.IsolatedAsyncioTestCase):
         ):
             await store.set("b", 2)
         await store.set("c", 3)
+        store._most = 0  # the file has grown
+        with (
+            mock.patch("farhand.device.file_store._sync", side_effect=OSError("no space left")),
+            self.assertRaisesRegex(OSError, "no space left"),
+        ):
+            await store.set("d", 4)
+        store._most = 1 << 20
+        await store.set("e", 5)
         await store.close()
-        self.assertEqual(await store.entries(""), [("a", 1), ("b", 2), ("c", 3)])
+        self.assertEqual(await store.entries(""), [("a", 1), ("b", 2), ("c", 3), ("d", 4), ("e", 5)])
         await store.close()
 
 

@@ -5,7 +5,7 @@
  */
 import { dynamicTool, jsonSchema, type ToolSet } from "ai";
 import type { Farhand } from "./farhand.js";
-import { base64Of, type ModelTool, modelTools, type ToolsOptions } from "./toolset.js";
+import { type ModelTool, modelTools, type ToolsOptions } from "./toolset.js";
 
 export type { ToolsOptions } from "./toolset.js";
 
@@ -29,8 +29,7 @@ function dynamic({ description, parameters, run }: ModelTool): ToolSet[string] {
     execute: async (input, { abortSignal }): Promise<DeviceOutput> => {
       const { text, images, error } = await run(input, abortSignal);
       if (error) throw new Error(text, { cause: error });
-      const shown = images.map(async (image) => ({ mediaType: image.mimeType, data: await base64Of(image) }));
-      return { text, images: await Promise.all(shown) };
+      return { text, images: images.map(({ mimeType, data }) => ({ mediaType: mimeType, data })) };
     },
     toModelOutput: ({ output }) => {
       const { text, images } = output as DeviceOutput;

@@ -5,14 +5,13 @@
  * @packageDocumentation
  */
 import type { Farhand } from "./farhand.js";
-import { base64Of, type ModelTool, modelTools, type ToolOutput, type ToolsOptions } from "./toolset.js";
+import { type ModelTool, modelTools, type Picture, type ToolOutput, type ToolsOptions } from "./toolset.js";
 
 export type { ToolsOptions } from "./toolset.js";
 
 /** What a model reads of a result. */
 export type ResultBlock =
-  { type: "text"; text: string } | { type: "image"; source: { type: "base64"; media_type: ImageType; data: string } };
-type ImageType = "image/png" | "image/jpeg" | "image/gif" | "image/webp";
+  { type: "text"; text: string } | { type: "image"; source: { type: "base64"; media_type: Picture["mimeType"]; data: string } };
 
 /** A tool with the function that runs it, as the runners of Anthropic's client take it. */
 export interface RunnableTool {
@@ -43,10 +42,10 @@ function runnable({ name, description, parameters, run }: ModelTool): RunnableTo
   };
 }
 
-async function blocksOf({ text, images }: ToolOutput): Promise<ResultBlock[]> {
-  const shown = images.map(async (image) => ({
+function blocksOf({ text, images }: ToolOutput): ResultBlock[] {
+  const shown = images.map(({ mimeType, data }) => ({
     type: "image" as const,
-    source: { type: "base64" as const, media_type: image.mimeType as ImageType, data: await base64Of(image) },
+    source: { type: "base64" as const, media_type: mimeType, data },
   }));
-  return [{ type: "text", text }, ...(await Promise.all(shown))];
+  return [{ type: "text", text }, ...shown];
 }

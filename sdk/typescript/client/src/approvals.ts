@@ -1,7 +1,6 @@
 import { type Http, pathOf } from "./http.js";
 import type { Approval, ApprovalList, ApprovalRow, Decision, DecisionRequest, Grant, GrantList } from "./types.js";
-import { FarhandError } from "./errors.js";
-import { Backoff, now, passing, sleep } from "./wait.js";
+import { Patience } from "./wait.js";
 
 /** How long one request waits for a decision, in milliseconds. */
 const wait = 30_000;
@@ -38,17 +37,15 @@ export class Approvals {
 
   /** wait returns an approval when it is no longer pending. Each expires at its `expires_at` at the latest. */
   async wait(id: string, options: { signal?: AbortSignal } = {}): Promise<Approval> {
-    const backoff = new Backoff();
-    for (let seen = now(); ;) {
+    const patience = new Patience(this.#http.patience);
+    for (;;) {
       try {
         const asking = { query: { wait_ms: wait }, within: wait + 10_000, ...options };
         const approval = await this.#http.ask<Approval>("GET", this.#path(id), asking);
         if (approval.state !== "pending") return approval;
-        seen = now();
-        backoff.reset();
+        patience.succeeded();
       } catch (error) {
-        if (!(error instanceof FarhandError) || !passing(error) || now() - seen > this.#http.patience) throw error;
-        await sleep(backoff.next(error.retryAfter), options.signal);
+        await patience.wait(error, options.signal);
       }
     }
   }

@@ -3,7 +3,7 @@ import { type Http, pathOf } from "./http.js";
 import { type CallResult, resultOf } from "./result.js";
 import { follow } from "./sse.js";
 import type { CallEvent, CallRecord, CallState } from "./types.js";
-import { Backoff, now, passing, persist, sleep } from "./wait.js";
+import { now, passing, Patience, persist } from "./wait.js";
 
 /** How long one request waits for the end of a call, in milliseconds. */
 const wait = 30_000;
@@ -54,8 +54,10 @@ export class PendingCall<T = unknown> implements AsyncIterable<CallEvent> {
   }
 
   /** record returns what the gateway knows of the call now. */
-  record(): Promise<CallRecord> {
-    return this.#http.read<CallRecord>(this.#path());
+  async record(): Promise<CallRecord> {
+    const record = await this.#http.read<CallRecord>(this.#path());
+    if (final.includes(record.state)) this.#ended();
+    return record;
   }
 
   /**
@@ -76,20 +78,32 @@ export class PendingCall<T = unknown> implements AsyncIterable<CallEvent> {
     return resultOf<T>(record, this.#http);
   }
 
-  /** cancel ends the call at the gateway, and returns its record. On a call that has ended it has no effect. */
+  /**
+   * cancel ends the call at the gateway, and returns its record. On a call that has ended it has no effect. It can be
+   * repeated if it fails.
+   */
   cancel(): Promise<CallRecord> {
-    this.#cancelled ??= persist(
-      () => this.#http.ask<CallRecord>("DELETE", this.#path(), { within: cancelling }),
-      passing,
-      now() + cancelling,
-    );
+    this.#cancelled ??= this.#cancel();
     return this.#cancelled;
+  }
+
+  async #cancel(): Promise<CallRecord> {
+    const request = () => this.#http.ask<CallRecord>("DELETE", this.#path(), { within: cancelling });
+    try {
+      const record = await persist(request, passing, now() + cancelling);
+      this.#ended();
+      return record;
+    } catch (error) {
+      this.#cancelled = undefined;
+      throw error;
+    }
   }
 
   #path(): string {
     return pathOf("api", "calls", this.id);
   }
 
+  /** ended stops listening to the signal: there is nothing left to cancel. */
   #ended(): void {
     this.#signal?.removeEventListener("abort", this.#abort);
   }
@@ -97,17 +111,15 @@ export class PendingCall<T = unknown> implements AsyncIterable<CallEvent> {
   /** end waits for the final record. */
   async #end(): Promise<CallRecord> {
     const asking = { query: { wait_ms: wait }, signal: this.#signal, within: wait + grace };
-    const backoff = new Backoff();
-    for (let seen = now(); ;) {
+    const patience = new Patience(this.#http.patience);
+    for (;;) {
       try {
         const record = await this.#http.ask<CallRecord>("GET", this.#path(), asking);
         if (final.includes(record.state)) return record;
-        seen = now();
-        backoff.reset();
+        patience.succeeded();
       } catch (error) {
         if (!(error instanceof FarhandError)) throw error;
-        if (!passing(error) || now() - seen > this.#http.patience) throw withDispatched(error, "unknown", this.id);
-        await sleep(backoff.next(error.retryAfter), this.#signal);
+        await patience.wait(withDispatched(error, "unknown", this.id), this.#signal);
       }
     }
   }

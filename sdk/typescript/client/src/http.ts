@@ -1,5 +1,5 @@
 import { errorOfResponse, FarhandError, unreachable } from "./errors.js";
-import { now, passing, persist } from "./wait.js";
+import { before, now, passing, persist } from "./wait.js";
 
 /** Settings of a client. */
 export interface FarhandOptions {
@@ -35,6 +35,11 @@ const loading = 300_000;
 /** pathOf joins parts to a path, each percent-encoded. */
 export function pathOf(...parts: string[]): string {
   return "/" + parts.map(encodeURIComponent).join("/");
+}
+
+/** TokenFailure carries an error of the program's token function, which is thrown as it is. */
+class TokenFailure {
+  constructor(readonly error: unknown) {}
 }
 
 /** Http makes requests to one gateway. */
@@ -109,19 +114,33 @@ export class Http {
     asking: Asking,
     take: (response: Response) => Promise<T>,
   ): Promise<T> {
+    const url = this.resolve(path, asking.query);
+    if (url.origin !== this.#base.origin) throw new TypeError(`${url.origin} is not the gateway: it gets no token`);
     const headers = new Headers(asking.headers);
-    const token = typeof this.#token === "function" ? await this.#token() : this.#token;
-    if (token) headers.set("Authorization", "Bearer " + token);
     const init: RequestInit = { method, headers, cache: "no-store", credentials: "omit", redirect: "error" };
     if (asking.body !== undefined) {
       headers.set("Content-Type", "application/json");
       init.body = JSON.stringify(asking.body);
     }
     return this.#within(asking, async (signal) => {
-      const response = await this.#fetch(this.resolve(path, asking.query), { ...init, signal });
+      const token = await this.#bearer(signal);
+      if (token) headers.set("Authorization", "Bearer " + token);
+      const response = await this.#fetch(url, { ...init, signal });
       if (!response.ok) throw await errorOfResponse(response);
       return take(response);
     });
+  }
+
+  /** bearer returns the token. It does not wait for the program's function beyond the signal. */
+  async #bearer(signal: AbortSignal): Promise<string | undefined> {
+    const token = this.#token;
+    if (typeof token !== "function") return token;
+    const asked = Promise.resolve()
+      .then(token)
+      .catch((error: unknown) => {
+        throw new TokenFailure(error);
+      });
+    return before(asked, signal);
   }
 
   /** within runs a request that must end in time. Its signal also ends a stream that it returns. */
@@ -134,6 +153,7 @@ export class Http {
       return await run(asking.signal ? AbortSignal.any([asking.signal, late.signal]) : late.signal);
     } catch (error) {
       asking.signal?.throwIfAborted();
+      if (error instanceof TokenFailure) throw error.error;
       if (error instanceof FarhandError) throw error;
       throw unreachable(late.signal.aborted ? late.signal.reason : error, this.#base.origin);
     } finally {

@@ -6,7 +6,7 @@
 import { ToolMessage } from "@langchain/core/messages";
 import { DynamicStructuredTool, tool } from "@langchain/core/tools";
 import type { Farhand } from "./farhand.js";
-import { base64Of, type ModelTool, modelTools, type ToolOutput, type ToolsOptions } from "./toolset.js";
+import { type ModelTool, modelTools, type ToolOutput, type ToolsOptions } from "./toolset.js";
 
 export type { ToolsOptions } from "./toolset.js";
 
@@ -32,8 +32,7 @@ function structured({ name, description, parameters, run }: ModelTool): DynamicS
 }
 
 /** contentOf returns text, or text and images, as LangChain's content blocks. */
-async function contentOf({ text, images }: ToolOutput): Promise<string | object[]> {
+function contentOf({ text, images }: ToolOutput): string | object[] {
   if (images.length === 0) return text;
-  const shown = images.map(async (image) => ({ type: "image", mimeType: image.mimeType, data: await base64Of(image) }));
-  return [{ type: "text", text }, ...(await Promise.all(shown))];
+  return [{ type: "text", text }, ...images.map((image) => ({ type: "image", ...image }))];
 }

@@ -27,7 +27,7 @@ export class FilePart {
   }
 
   /** bytes returns the content. It throws `not_found` if the gateway did not keep it, or not for so long. */
-  async bytes(options: { signal?: AbortSignal } = {}): Promise<Uint8Array<ArrayBuffer>> {
+  async bytes(options: { signal?: AbortSignal | undefined } = {}): Promise<Uint8Array<ArrayBuffer>> {
     if (this.#data !== undefined) return Uint8Array.from(atob(this.#data), (c) => c.charCodeAt(0));
     if (!this.url) {
       throw errorOf("The gateway did not keep this file: it is too large, or its tenant has no more room.", {

@@ -1,6 +1,6 @@
 import { FarhandError, unreachable } from "./errors.js";
 import type { Asking, Http } from "./http.js";
-import { Backoff, now, passing, sleep } from "./wait.js";
+import { Patience } from "./wait.js";
 
 /** A server-sent event, with its data as JSON. */
 export interface ServerEvent {
@@ -71,28 +71,25 @@ export async function* follow(
   path: string,
   asking: Asking & { after?: string | undefined },
 ): AsyncGenerator<ServerEvent, void, undefined> {
-  const backoff = new Backoff();
+  const patience = new Patience(http.patience);
   let { after } = asking;
-  let seen = now();
   for (;;) {
     try {
       const headers: Record<string, string> = after ? { "Last-Event-ID": after } : {};
       const response = await http.stream("GET", path, { ...asking, headers });
       if (response.status === 204) return;
-      seen = now();
+      patience.connected();
       for await (const event of events(response)) {
         after = event.id ?? after;
-        seen = now();
-        backoff.reset();
+        patience.succeeded();
         yield event;
       }
     } catch (cause) {
       asking.signal?.throwIfAborted();
       const error = cause instanceof FarhandError ? cause : unreachable(cause, http.resolve("/").origin);
-      if (!passing(error) || now() - seen > http.patience) throw error;
-      await sleep(backoff.next(error.retryAfter), asking.signal);
+      await patience.wait(error, asking.signal);
       continue;
     }
-    await sleep(backoff.next(), asking.signal); // the pod stops, or has dropped a slow reader
+    await patience.pause(asking.signal); // the pod stops, or has dropped a slow reader
   }
 }

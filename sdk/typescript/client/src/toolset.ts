@@ -1,7 +1,7 @@
 import { ApprovalDeniedError, FarhandError, UnauthenticatedError } from "./errors.js";
 import type { TargetOptions } from "./calling.js";
 import type { Farhand } from "./farhand.js";
-import type { CallResult, FilePart } from "./result.js";
+import type { CallResult } from "./result.js";
 
 /** Which tools an agent gets, and how it calls them. */
 export interface ToolsOptions extends TargetOptions {
@@ -22,10 +22,21 @@ export interface ToolsOptions extends TargetOptions {
 export interface ToolOutput {
   /** The output, or what failed. */
   text: string;
-  images: FilePart[];
+  /** Those that could be loaded, of at most 5 MiB. The text has a line for each, also for the others. */
+  images: Picture[];
   /** Why the call has no output. */
   error?: FarhandError;
 }
+
+/** An image of a result. */
+export interface Picture {
+  mimeType: "image/png" | "image/jpeg" | "image/gif" | "image/webp";
+  /** In base64. */
+  data: string;
+}
+
+/** The largest image that a model gets, in bytes. */
+const largest = 5 << 20;
 
 /** A tool as the libraries want it. */
 export interface ModelTool {
@@ -54,23 +65,36 @@ export async function modelTools(farhand: Farhand, options: ToolsOptions = {}): 
       ...tool,
       run: async (args: unknown, inner?: AbortSignal) => {
         const both = signal && inner ? AbortSignal.any([signal, inner]) : (signal ?? inner);
+        let result: CallResult;
         try {
-          const result = await farhand.call(original, (args ?? {}) as object, { ...target, timeout, signal: both });
-          return { ...outputOf(result), ...(images ? {} : { images: [] }) };
+          result = await farhand.call(original, (args ?? {}) as object, { ...target, timeout, signal: both });
         } catch (error) {
           if (both?.aborted || !(error instanceof FarhandError) || error instanceof UnauthenticatedError) throw error;
           return failureOf(error);
         }
+        // The tool ran: from here on nothing may make the model believe that it failed.
+        return { text: textOf(result), images: images ? await picturesOf(result, both) : [] };
       },
     }));
 }
 
-/** outputOf returns what a model reads: the output, and a line for each file. */
-function outputOf(result: CallResult): ToolOutput {
+/** textOf returns what a model reads: the output, and a line for each file. */
+function textOf(result: CallResult): string {
   const lines = result.parts.map((part) => `[${part.type}, ${part.mimeType}, ${part.size} bytes]`);
-  const text = [clean(result.output), ...lines].filter((line) => line !== "").join("\n");
-  const shown = /^image\/(png|jpeg|gif|webp)$/;
-  return { text: text || "(no output)", images: result.parts.filter((part) => shown.test(part.mimeType)) };
+  return [clean(result.output), ...lines].filter((line) => line !== "").join("\n") || "(no output)";
+}
+
+/** picturesOf returns the images that a model can take. It leaves out those that are too large or cannot be loaded. */
+async function picturesOf(result: CallResult, signal?: AbortSignal): Promise<Picture[]> {
+  const shown = result.parts.filter(
+    ({ mimeType, size }) => /^image\/(png|jpeg|gif|webp)$/.test(mimeType) && size <= largest,
+  );
+  const loaded = shown.map(async (part) => {
+    const bytes = await part.bytes({ signal }).catch(() => undefined);
+    if (!bytes || bytes.length > largest) return [];
+    return [{ mimeType: part.mimeType as Picture["mimeType"], data: base64Of(bytes) }];
+  });
+  return (await Promise.all(loaded)).flat();
 }
 
 /** failureOf returns what a model reads of an error, with what is known of the call. */
@@ -88,9 +112,8 @@ function clean(text: string): string {
   return text.replace(/\r\n?/g, "\n").replace(/(?![\n\t\u200c\u200d])[\p{Cc}\p{Cf}\p{Co}\p{Zl}\p{Zp}]/gu, "");
 }
 
-/** base64Of returns the bytes of an image in base64. */
-export async function base64Of(part: FilePart): Promise<string> {
+function base64Of(bytes: Uint8Array): string {
   let binary = "";
-  for (const byte of await part.bytes()) binary += String.fromCharCode(byte);
+  for (const byte of bytes) binary += String.fromCharCode(byte);
   return btoa(binary);
 }

@@ -22,6 +22,16 @@ export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   });
 }
 
+/** before returns what a promise does, unless the signal is aborted first: then it rejects with the signal's reason. */
+export function before<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason);
+    if (signal.aborted) abort();
+    signal.addEventListener("abort", abort, { once: true });
+    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
+  });
+}
+
 /** passing reports whether a request that changes nothing may succeed later. */
 export function passing(error: FarhandError): boolean {
   return error instanceof UnreachableError || error instanceof BusyError || error instanceof UnavailableError;
@@ -40,6 +50,39 @@ export class Backoff {
 
   reset(): void {
     this.#pause = least;
+  }
+}
+
+/** Patience is the time that something which goes on may fail: it begins with the first failure after a success. */
+export class Patience {
+  readonly #backoff = new Backoff();
+  #until: number | undefined;
+
+  constructor(private readonly ms: number) {}
+
+  /** connected notes that the gateway answers. */
+  connected(): void {
+    this.#until = undefined;
+  }
+
+  /** succeeded also makes the next pause short. */
+  succeeded(): void {
+    this.connected();
+    this.#backoff.reset();
+  }
+
+  /** wait sleeps before the next attempt. It throws the error if none may help, or if it would begin too late. */
+  async wait(error: unknown, signal: AbortSignal | undefined): Promise<void> {
+    if (!(error instanceof FarhandError) || !passing(error)) throw error;
+    this.#until ??= now() + this.ms;
+    const pause = this.#backoff.next(error.retryAfter);
+    if (now() + pause > this.#until) throw error;
+    await sleep(pause, signal);
+  }
+
+  /** pause sleeps before an attempt that follows no failure. */
+  pause(signal: AbortSignal | undefined): Promise<void> {
+    return sleep(this.#backoff.next(), signal);
   }
 }
 

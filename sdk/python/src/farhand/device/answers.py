@@ -27,7 +27,8 @@ _PREFIX = "call/"
 @dataclass
 class _Answer:
     call: str
-    at: float  # seconds since 1970
+    at: float  # seconds since 1970, for the store
+    until: float  # it is sent again, on the monotonic clock: boards without a clock jump by years
     frame: str  # as it was sent; "": acknowledged before a restart
     acknowledged: bool = False
     link: int = 0  # number of the last connection it was sent on
@@ -57,7 +58,9 @@ class Answers:
                 continue
             acknowledged = value.get("acknowledged") is True
             frame = "" if acknowledged else text(value.get("frame")) or lost(call)
-            self._keep(_Answer(call, number(value.get("at")), frame, acknowledged))
+            at = number(value.get("at"))
+            until = time.monotonic() + RESEND_FOR - max(time.time() - at, 0.0)
+            self._keep(_Answer(call, at, until, frame, acknowledged))
 
     def __contains__(self, call: str) -> bool:
         return call in self._kept
@@ -75,7 +78,7 @@ class Answers:
         """Keeps the first answer of a call."""
         if call in self._kept:
             return
-        answer = _Answer(call, time.time(), frame)
+        answer = _Answer(call, time.time(), time.monotonic() + RESEND_FOR, frame)
         self._behind.set(_PREFIX + call, {"at": answer.at, "frame": frame})
         self._keep(answer)
 
@@ -93,7 +96,7 @@ class Answers:
     def to_send(self, link: int) -> Iterator[str]:
         """Returns the answers to send on a connection: those without acknowledgement that were not sent there."""
         for answer in list(self._kept.values()):
-            if time.time() - answer.at <= RESEND_FOR and (frame := self.claim(answer.call, link)):
+            if time.monotonic() <= answer.until and (frame := self.claim(answer.call, link)):
                 yield frame
 
     def claim(self, call: str, link: int) -> str:

@@ -238,7 +238,7 @@ class Device:
             await task
 
     def reconnect(self) -> None:
-        """Connects now instead of at the end of the delay."""
+        """Connects now instead of at the end of the delay, but not before the gateway wants the device back."""
         self._session.reconnect()
 
     async def __aenter__(self) -> Device:

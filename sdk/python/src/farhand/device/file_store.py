@@ -38,7 +38,7 @@ class FileStore:
         # Of the thread.
         self._file: IO[bytes] | None = None
         self._held: int | None = None  # the lock that other processes respect
-        self._size = 0  # bytes written since the file was made; -1: a line may be broken
+        self._size = 0  # bytes written since the file was made; -1: a line may be broken or missing
         self._most = 0  # of _size, until the file is made anew
 
     async def get(self, key: str) -> Any:
@@ -131,11 +131,11 @@ class FileStore:
             self._next = None
             anew = self._file is None or self._size < 0 or self._size + len(data) > self._most
             entries = list((self._values or {}).items()) if anew else []
+        before, self._size = self._size, -1  # until the lines are on the disk: the next write makes the file anew
         if anew:
             self._rewrite(entries)
             return
         assert self._file is not None
-        before, self._size = self._size, -1
         self._file.write(data)
         self._file.flush()
         _sync(self._file.fileno())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -28,6 +29,11 @@ _CLOSE_TIMEOUT = 1.0  # seconds for the gateway to end a connection after the cl
 _MOST_BYTES = 16 << 20  # of a frame of the gateway
 _QUEUE_ROOM = 1 << 20  # characters that may wait to be sent before output in advance waits
 _QUEUE_MOST = 64 << 20  # characters that may wait to be sent at all
+
+# At DEBUG websockets logs headers and frames, which have tokens. So it gets a logger that a program's settings for all
+# others do not reach.
+_log = logging.getLogger(f"{__name__}.websockets")
+_log.setLevel(logging.INFO)
 
 
 class Taker(Protocol):
@@ -185,6 +191,7 @@ async def _dial(url: str, token: str, signature: str, context: ssl.SSLContext | 
             close_timeout=_CLOSE_TIMEOUT,
             max_size=_MOST_BYTES,
             create_connection=_Socket,
+            logger=_log,
             ssl=context or (True if url.startswith("wss:") else None),
         )
     except InvalidStatus as error:

@@ -136,7 +136,7 @@ class Session:
                 self._become(State("closed"))
 
     def reconnect(self) -> None:
-        """Ends the delay before the next connection."""
+        """Ends the delay before the next connection, except for the time that the gateway asked for."""
         if self._wake and not self._wake.done():
             self._wake.set_result(None)
 
@@ -199,16 +199,18 @@ class Session:
                 if not taken and _final(ended):
                     self._become(State("refused", error=error))
                     return
-                rest = max(ended.back_at - time.monotonic(), 0.0) + error.retry_after
-                await self._pause(backoff.next_rival() if taken else backoff.next() + rest, error)
+                asked = 0.0 if taken else max(ended.back_at - time.monotonic(), 0.0) + error.retry_after
+                await self._pause(asked, backoff.next_rival() if taken else backoff.next(), error)
         except Exception as error:
             self._become(State("refused", error=as_device_error(error)))
 
-    async def _pause(self, delay: float, error: DeviceError) -> None:
+    async def _pause(self, asked: float, more: float, error: DeviceError) -> None:
+        """Waits as long as the gateway asked for, and then some more, which reconnect ends."""
         self._wake = asyncio.get_running_loop().create_future()
-        retry_at = datetime.now(timezone.utc) + timedelta(seconds=delay)
+        retry_at = datetime.now(timezone.utc) + timedelta(seconds=asked + more)
         self._become(State("waiting", retry_at=retry_at, error=error))
-        await asyncio.wait([self._wake], timeout=delay)
+        await asyncio.sleep(asked)
+        await asyncio.wait([self._wake], timeout=more)
 
     async def _load(self) -> None:
         if self._loaded:
