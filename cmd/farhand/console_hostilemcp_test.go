@@ -68,7 +68,12 @@ func hostileUpstream(t *testing.T, texts []string) string {
 	t.Helper()
 	server := hostileServer(texts, 12) // models get them all
 	upstream := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
-	t.Cleanup(upstream.Close)
+	t.Cleanup(func() {
+		upstream.Close()
+		for session := range server.Sessions() { // a pod that is killed leaves its session open
+			_ = session.Close()
+		}
+	})
 	file := filepath.Join(t.TempDir(), "servers.json")
 	if err := os.WriteFile(file, []byte(`{"mcpServers":{"stranger":{"url":"`+upstream.URL+`"}}}`), 0o600); err != nil {
 		t.Fatal(err)
