@@ -204,6 +204,15 @@ class Driver:
                 await self.gates[call.id].wait()
         return "released"
 
+    async def tool_ledger(self, args: dict[str, Any], call: Call) -> Any:
+        self.report(began=args["text"], call=call.id)
+        over = asyncio.ensure_future(asyncio.sleep(args["ms"] / 1000))
+        while not over.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.shield(over)
+        self.report(gave=args["text"], call=call.id)
+        return args["text"]
+
     async def tool_count(self, *_: Any) -> Any:
         return str(self.runs)
 

@@ -13,7 +13,7 @@ import httpx
 from farhand import AsyncFarhand, types
 from farhand._calls import CallOperation, Target, cancel
 from farhand._effects import Abandoned, Emit, Open, Read, Response, Send, Sleep, Unreachable
-from farhand._patience import Deadline
+from farhand._retry import Deadline
 from farhand._sse import Decoder
 from farhand._streams import call_events, file
 from farhand._toolset import Toolset
@@ -67,9 +67,9 @@ def play(operation: Any, *answers: Any) -> tuple[Any, list[Any]]:
         reply = left.pop(0)
 
 
-def call(timeout: float | None = None, patience: float = 30) -> CallOperation:
+def call(timeout: float | None = None, retry_for: float = 30) -> CallOperation:
     return CallOperation(
-        "echo", {"text": "hi"}, Target(device="phone"), select=None, timeout=timeout, key=None, patience=patience
+        "echo", {"text": "hi"}, Target(device="phone"), select=None, timeout=timeout, key=None, retry_for=retry_for
     )
 
 
@@ -138,16 +138,16 @@ class Calls(unittest.TestCase):
             play(call().run(), ACCEPTED, lost)
         self.assertEqual((caught.exception.dispatched, caught.exception.call_id), ("unknown", "c1"))
 
-    def test_patience_and_deadline_end_the_retries(self) -> None:
+    def test_retry_for_and_deadline_end_the_retries(self) -> None:
         with self.assertRaises(NotConnectedError):
-            play(call(patience=3).run(), problem("not_connected", 409, after="5"))
+            play(call(retry_for=3).run(), problem("not_connected", 409, after="5"))
         with self.assertRaises(NotConnectedError):
             play(call(timeout=3).run(), problem("not_connected", 409, after="5"))
         with self.assertRaises(GatewayUnreachableError) as caught:
-            play(call(patience=0).run(), Unreachable("refused", sent=False))
+            play(call(retry_for=0).run(), Unreachable("refused", sent=False))
         self.assertEqual((caught.exception.dispatched, caught.exception.retryable), ("no", True))
         with self.assertRaises(GatewayUnreachableError) as caught:
-            play(call(patience=0).run(), Unreachable("reset", sent=True))
+            play(call(retry_for=0).run(), Unreachable("reset", sent=True))
         self.assertEqual((caught.exception.dispatched, caught.exception.retryable), ("unknown", False))
 
     def test_deadline_cancels_at_the_gateway(self) -> None:
@@ -233,7 +233,7 @@ class Models(unittest.TestCase):
             for kind, size in (("svg+xml", 2), ("tiff", 2), ("png", 2), ("jpeg", 6 << 20), ("webp", 2))
         ]
         done = answer(200, {**json.loads(DONE.body), "parts": parts})
-        client: Any = SimpleNamespace(_patience=30)
+        client: Any = SimpleNamespace(_retry_for=30)
         read, effects = play(
             Toolset(client, Target(), None).answer("echo", "{}"),
             ACCEPTED,

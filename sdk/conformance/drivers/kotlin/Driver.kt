@@ -92,7 +92,7 @@ fun main(args: Array<String>) {
 /** Drives one device. */
 private class Driver(private val name: String, private val store: File, private val scope: CoroutineScope) {
     private lateinit var device: Device
-    private val tools = Tools()
+    private val tools = Tools { report(*it) }
     private var ended = false
 
     fun take(command: Command) {

@@ -7,15 +7,17 @@ import io.github.farhand.device.image
 import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.CompletableDeferred
 import kotlinx.coroutines.NonCancellable
+import kotlinx.coroutines.delay
 import kotlinx.coroutines.withContext
 import kotlinx.serialization.json.JsonObject
 import kotlinx.serialization.json.int
 import kotlinx.serialization.json.jsonPrimitive
 import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.atomic.AtomicInteger
+import kotlin.time.Duration.Companion.milliseconds
 
 /** The tools of a case's device. */
-internal class Tools {
+internal class Tools(private val report: (Array<Pair<String, Any?>>) -> Unit) {
     private val gates = ConcurrentHashMap<String, CompletableDeferred<Unit>>()
     private val runs = AtomicInteger()
 
@@ -42,6 +44,12 @@ internal class Tools {
             "stubborn" -> withContext(NonCancellable) {
                 gate(call.id).await()
                 "released"
+            }
+            "ledger" -> withContext(NonCancellable) {
+                report(arrayOf("began" to text(), "call" to call.id))
+                delay(args.getValue("ms").jsonPrimitive.int.milliseconds)
+                report(arrayOf("gave" to text(), "call" to call.id))
+                text()
             }
             "count" -> runs.get().toString()
             "progress" -> {

@@ -12,7 +12,7 @@ from . import _resources, _streams, types
 from ._async_driver import AsyncDriver, AsyncStream
 from ._calls import CallOperation, Target, cancel, wait_for
 from ._effects import Request, clean, get, path
-from ._patience import Deadline
+from ._retry import Deadline
 from .results import Result
 
 Select = Literal["any", "newest"]
@@ -22,24 +22,24 @@ DecisionName = Literal["allow-once", "allow-always", "deny"]
 class AsyncCall:
     """A call that continues at the gateway, whether or not this program waits for it."""
 
-    def __init__(self, driver: AsyncDriver, call_id: str, patience: float) -> None:
+    def __init__(self, driver: AsyncDriver, call_id: str, retry_for: float) -> None:
         self.call_id = call_id
         """The call's id, for ``farhand.attach``, also of another program."""
-        self._driver, self._patience = driver, patience
+        self._driver, self._retry_for = driver, retry_for
 
     async def result(self, *, timeout: float | None = None) -> Result:
         """Wait for the end of the call, at most timeout seconds, and return its result.
 
         The call continues if the timeout passes (CallTimeoutError) or this wait is cancelled.
         """
-        return await self._driver.run(wait_for(self.call_id, timeout, self._patience))
+        return await self._driver.run(wait_for(self.call_id, timeout, self._retry_for))
 
     async def events(self, *, timeout: float | None = None) -> AsyncStream[types.CallEvent]:
         """Iterate over the changes of state and the device's progress, from the beginning to the end of the call.
 
         A broken connection is resumed without loss or repetition, on any pod.
         """
-        operation = _streams.call_events(self.call_id, Deadline(timeout), self._patience)
+        operation = _streams.call_events(self.call_id, Deadline(timeout), self._retry_for)
         async with aclosing(self._driver.stream(operation)) as events:
             async for event in events:
                 yield event
@@ -53,7 +53,7 @@ class AsyncCall:
 
     async def record(self) -> types.CallRecord:
         """Return the call's record as it is now."""
-        return await self._driver.run(_resources.read(get(path("api", "calls", self.call_id)), self._patience))
+        return await self._driver.run(_resources.read(get(path("api", "calls", self.call_id)), self._retry_for))
 
     async def cancel(self) -> types.CallRecord:
         """Cancel the call and return its record. Cancelling a finished call has no effect."""
@@ -63,21 +63,21 @@ class AsyncCall:
 class AsyncApprovals:
     """The approvals that calls wait for. Needs the role approver."""
 
-    def __init__(self, driver: AsyncDriver, patience: float) -> None:
-        self._driver, self._patience = driver, patience
+    def __init__(self, driver: AsyncDriver, retry_for: float) -> None:
+        self._driver, self._retry_for = driver, retry_for
 
     async def pending(self) -> list[types.ApprovalRow]:
         """Return the open approvals, in order of expiry, without the arguments of their calls."""
-        page = await self._driver.run(_resources.read(get("/api/approvals"), self._patience))
+        page = await self._driver.run(_resources.read(get("/api/approvals"), self._retry_for))
         return page["approvals"]
 
     async def get(self, approval_id: str) -> types.Approval:
         """Return an approval with its arguments. Show people ``args_text``, which hides nothing."""
-        return await self._driver.run(_resources.read(get(path("api", "approvals", approval_id)), self._patience))
+        return await self._driver.run(_resources.read(get(path("api", "approvals", approval_id)), self._retry_for))
 
     async def wait(self, approval_id: str, *, timeout: float | None = None) -> types.Approval:
         """Wait until an approval is decided, expires or is withdrawn, at most timeout seconds (CallTimeoutError)."""
-        return await self._driver.run(_resources.decision(approval_id, timeout, self._patience))
+        return await self._driver.run(_resources.decision(approval_id, timeout, self._retry_for))
 
     async def decide(
         self,
@@ -102,7 +102,7 @@ class AsyncApprovals:
 
     async def grants(self) -> list[types.Grant]:
         """Return the grants of "allow-always"."""
-        return (await self._driver.run(_resources.read(get("/api/grants"), self._patience)))["grants"]
+        return (await self._driver.run(_resources.read(get("/api/grants"), self._retry_for)))["grants"]
 
     async def revoke_grant(self, grant_id: str) -> types.Grant:
         """Revoke a grant and return it."""
@@ -112,9 +112,9 @@ class AsyncApprovals:
 class AsyncConversation:
     """The conversation of a session with the gateway's language model, which calls the session's tools."""
 
-    def __init__(self, driver: AsyncDriver, session: str, patience: float) -> None:
+    def __init__(self, driver: AsyncDriver, session: str, retry_for: float) -> None:
         self.session = session
-        self._driver, self._patience = driver, patience
+        self._driver, self._retry_for = driver, retry_for
 
     async def say(
         self, content: str, *, results: Literal["markdown", "plain"] | None = None, timeout: float = 660.0
@@ -152,7 +152,7 @@ class AsyncConversation:
     async def transcript(self, *, limit: int | None = None) -> types.Transcript:
         """Return the last messages: limit of them, 100 by default, at most 1,000."""
         request = get(path("api", "sessions", self.session, "messages"), clean({"limit": limit}))
-        return await self._driver.run(_resources.read(request, self._patience))
+        return await self._driver.run(_resources.read(request, self._retry_for))
 
 
 class AsyncFarhand:
@@ -161,7 +161,7 @@ class AsyncFarhand:
         async with AsyncFarhand("https://gateway.example.com", token) as farhand:
             result = await farhand.call("camera_snap", {"camera": "back"}, device="phone")
 
-    url defaults to FARHAND_URL, else http://127.0.0.1:8080; token to FARHAND_TOKEN. patience is how many seconds a
+    url defaults to FARHAND_URL, else http://127.0.0.1:8080; token to FARHAND_TOKEN. retry_for is how many seconds a
     method keeps trying while the gateway does not answer, or says that nothing ran and that a retry may help. http is
     an httpx client with your own proxies, certificates or transports; you close it.
 
@@ -173,11 +173,11 @@ class AsyncFarhand:
         url: str | None = None,
         token: str | None = None,
         *,
-        patience: float = 30.0,
+        retry_for: float = 30.0,
         http: httpx.AsyncClient | None = None,
     ) -> None:
-        self._driver, self._patience = AsyncDriver(url, token, http), patience
-        self.approvals = AsyncApprovals(self._driver, patience)
+        self._driver, self._retry_for = AsyncDriver(url, token, http), retry_for
+        self.approvals = AsyncApprovals(self._driver, retry_for)
         """Approvals that calls wait for."""
 
     async def __aenter__(self) -> AsyncFarhand:
@@ -219,7 +219,7 @@ class AsyncFarhand:
             select=select,
             timeout=timeout,
             key=idempotency_key,
-            patience=self._patience,
+            retry_for=self._retry_for,
         )
         return await self._driver.run(operation.run())
 
@@ -247,7 +247,7 @@ class AsyncFarhand:
             select=select,
             timeout=timeout,
             key=idempotency_key,
-            patience=self._patience,
+            retry_for=self._retry_for,
             margin=0,
         )
         accepted = await self._driver.run(operation.start())
@@ -255,7 +255,7 @@ class AsyncFarhand:
 
     def attach(self, call_id: str) -> AsyncCall:
         """Return the handle of a call that was begun earlier, also by another program."""
-        return AsyncCall(self._driver, call_id, self._patience)
+        return AsyncCall(self._driver, call_id, self._retry_for)
 
     async def record(self, call_id: str) -> types.CallRecord:
         """Return the record of a call as it is now."""
@@ -275,7 +275,7 @@ class AsyncFarhand:
         query = clean(
             {"tool": tool, "session_id": session, "device_id": device, "user": user, "state": state, "limit": limit}
         )
-        return self._driver.stream(_streams.pages(Request("GET", "/api/calls", query), "calls", self._patience))
+        return self._driver.stream(_streams.pages(Request("GET", "/api/calls", query), "calls", self._retry_for))
 
     def tools(
         self,
@@ -289,7 +289,7 @@ class AsyncFarhand:
     ) -> AsyncStream[types.ToolRow]:
         """Iterate over the tools of all sessions that match, and without filters also those of the gateway."""
         query = {**clean({"name": name, "q": search}), **Target(session, device, user, labels).query()}
-        return self._driver.stream(_streams.pages(Request("GET", "/api/tools", query), "tools", self._patience))
+        return self._driver.stream(_streams.pages(Request("GET", "/api/tools", query), "tools", self._retry_for))
 
     def sessions(
         self,
@@ -302,18 +302,18 @@ class AsyncFarhand:
     ) -> AsyncStream[types.SessionRow]:
         """Iterate over the sessions: connected ones first, then conversations without their device."""
         query = {**clean({"tool": tool, "connected": connected}), **Target(None, device, user, labels).query()}
-        return self._driver.stream(_streams.pages(Request("GET", "/api/sessions", query), "sessions", self._patience))
+        return self._driver.stream(_streams.pages(Request("GET", "/api/sessions", query), "sessions", self._retry_for))
 
     async def session(self, session: str) -> types.Session:
         """Return a session with the definitions of its tools."""
-        return await self._driver.run(_resources.read(get(path("api", "sessions", session)), self._patience))
+        return await self._driver.run(_resources.read(get(path("api", "sessions", session)), self._retry_for))
 
     def events(self, *kinds: types.ActivityType, timeout: float | None = None) -> AsyncStream[types.Activity]:
         """Iterate over what happens in the fleet from now on: all events, or those of some types.
 
         A broken connection is resumed, on any pod. The iteration ends after timeout seconds; without it, never.
         """
-        return self._driver.stream(_streams.activity(list(kinds), Deadline(timeout), self._patience))
+        return self._driver.stream(_streams.activity(list(kinds), Deadline(timeout), self._retry_for))
 
     async def read(self, part: types.Part) -> bytes:
         """Return the bytes of an image, a sound or a file. For large files use ``chunks``."""
@@ -329,12 +329,12 @@ class AsyncFarhand:
 
     def conversation(self, session: str) -> AsyncConversation:
         """Return the conversation of a session."""
-        return AsyncConversation(self._driver, session, self._patience)
+        return AsyncConversation(self._driver, session, self._retry_for)
 
     async def limits(self) -> types.Limits:
         """Return the limits of this credential."""
-        return await self._driver.run(_resources.read(get("/api/limits"), self._patience))
+        return await self._driver.run(_resources.read(get("/api/limits"), self._retry_for))
 
     async def me(self) -> types.Me:
         """Return the identity and the roles of this credential."""
-        return await self._driver.run(_resources.read(get("/api/me"), self._patience))
+        return await self._driver.run(_resources.read(get("/api/me"), self._retry_for))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ._effects import ANSWER_TIMEOUT, Abandoned, Operation, Request, Response, Send, Unreachable, clean, get, path
-from ._patience import TEMPORARY, Deadline, Patience, unreachable
+from ._retry import TEMPORARY, Deadline, Retries, unreachable
 from .errors import CallTimeoutError, FarhandError, GatewayUnreachableError
 from .results import Result, compact, outcome
 
@@ -74,7 +74,7 @@ class CallOperation:
         select: str | None,
         timeout: float | None,
         key: str | None,
-        patience: float,
+        retry_for: float,
         margin: float = MARGIN,
     ) -> None:
         body: dict[str, Any] = {"args": dict(args or {}), "mode": "async"}
@@ -89,7 +89,7 @@ class CallOperation:
         self._request = Request(
             "POST", path("api", "tools", tool, "call"), body=compact(body), headers={"Idempotency-Key": self.key}
         )
-        self._timeout, self._seconds = timeout, patience
+        self._timeout, self._seconds = timeout, retry_for
         self._deadline = Deadline(timeout)
 
     def start(self) -> Operation[dict[str, Any]]:
@@ -97,8 +97,8 @@ class CallOperation:
 
         If the caller stops waiting, a call that was accepted is cancelled.
         """
-        patience, sent = Patience(self._seconds, self._deadline), False
-        refused = Patience(self._seconds, self._deadline)
+        retries, sent = Retries(self._seconds, self._deadline), False
+        refused = Retries(self._seconds, self._deadline)
         while True:
             timeout = self._deadline.left(ANSWER_TIMEOUT)
             try:
@@ -106,7 +106,7 @@ class CallOperation:
                 return answer.json()
             except Unreachable as failure:
                 sent = sent or failure.sent
-                yield from patience.wait(unreachable(failure, dispatched="unknown" if sent else "no"))
+                yield from retries.wait(unreachable(failure, dispatched="unknown" if sent else "no"))
             except FarhandError as failure:
                 if not nothing_ran(failure):
                     raise
@@ -128,7 +128,7 @@ class CallOperation:
 
     def run(self) -> Operation[Result]:
         """Make the call and return its result. If the caller stops waiting, the call is cancelled at the gateway."""
-        refused = Patience(self._seconds, self._deadline)
+        refused = Retries(self._seconds, self._deadline)
         call_id: str | None = None
         try:
             while True:
@@ -173,7 +173,7 @@ def nothing_ran(failure: FarhandError) -> bool:
 
 def follow(call_id: str, deadline: Deadline, seconds: float) -> Operation[dict[str, Any] | None]:
     """Return the record of a call when it has ended. None: the deadline came first."""
-    patience = Patience(seconds, deadline)
+    retries = Retries(seconds, deadline)
     while not deadline.over():
         wait = deadline.left(LONGEST_WAIT)
         request = get(path("api", "calls", call_id), {"wait_ms": int(wait * 1000)}, timeout=wait + ANSWER_TIMEOUT)
@@ -182,14 +182,14 @@ def follow(call_id: str, deadline: Deadline, seconds: float) -> Operation[dict[s
             record = answer.json()
             if record["state"] in FINAL:
                 return record
-            patience.reset()
+            retries.reset()
         except Unreachable as failure:
-            yield from patience.wait(unreachable(failure, call_id=call_id, dispatched="unknown"))
+            yield from retries.wait(unreachable(failure, call_id=call_id, dispatched="unknown"))
         except FarhandError as failure:
             failure.call_id, failure.dispatched = call_id, failure.dispatched or "unknown"
             if failure.code not in TEMPORARY:
                 raise
-            yield from patience.wait(failure, failure.retry_after)
+            yield from retries.wait(failure, failure.retry_after)
     return None
 
 
@@ -206,18 +206,18 @@ def wait_for(call_id: str, timeout: float | None, seconds: float) -> Operation[R
 def cancel(call_id: str) -> Operation[dict[str, Any]]:
     """Cancel a call and return its record. While the gateway does not answer, try again for some seconds."""
     deadline = Deadline(CANCEL_TIMEOUT)
-    patience = Patience(CANCEL_TIMEOUT, deadline)
+    retries = Retries(CANCEL_TIMEOUT, deadline)
     while True:
         timeout = deadline.left(CANCEL_TIMEOUT)
         try:
             answer: Response = yield Send(Request("DELETE", path("api", "calls", call_id), timeout=timeout))
             return answer.json()
         except Unreachable as failure:
-            yield from patience.wait(unreachable(failure, call_id=call_id, dispatched="unknown"))
+            yield from retries.wait(unreachable(failure, call_id=call_id, dispatched="unknown"))
         except FarhandError as failure:
             if failure.code not in TEMPORARY:
                 raise
-            yield from patience.wait(failure, failure.retry_after)
+            yield from retries.wait(failure, failure.retry_after)
 
 
 def _try_cancel(call_id: str) -> Operation[dict[str, Any] | None]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ._calls import LONGEST_WAIT
 from ._effects import ANSWER_TIMEOUT, Emit, Operation, Request, Response, Send, Unreachable, get, path
-from ._patience import Deadline, fetch, unreachable
+from ._retry import Deadline, fetch, unreachable
 from ._streams import file
 from .errors import CallTimeoutError, FarhandError
 from .results import compact

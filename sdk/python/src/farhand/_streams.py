@@ -8,7 +8,7 @@ from typing import Any
 
 from ._calls import FINAL
 from ._effects import Emit, Open, Operation, Read, Request, Response, Unreachable, path
-from ._patience import TEMPORARY, Deadline, Patience, fetch, unreachable
+from ._retry import TEMPORARY, Deadline, Retries, fetch, unreachable
 from ._sse import Decoder
 from .errors import FarhandError, GatewayUnreachableError, TurnError
 
@@ -29,7 +29,7 @@ def activity(kinds: list[str], deadline: Deadline, seconds: float) -> Operation[
 def _follow_stream(
     at: str, query: Mapping[str, Any], deadline: Deadline, seconds: float, *, ends: bool
 ) -> Operation[None]:
-    patience, last = Patience(seconds, deadline), ""
+    retries, last = Retries(seconds, deadline), ""
     while not deadline.over():
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
         request = Request("GET", at, query, headers=headers, timeout=SILENCE)
@@ -40,7 +40,7 @@ def _follow_stream(
                 return
             decoder = Decoder()
             while piece := (yield Read()):
-                patience.reset()
+                retries.reset()
                 for event in decoder.feed(piece):
                     last = event.id or last
                     yield Emit(event.data)
@@ -50,11 +50,11 @@ def _follow_stream(
                     return
             raise Unreachable("the event stream ended", sent=True)
         except Unreachable as failure:
-            yield from patience.wait(unreachable(failure))
+            yield from retries.wait(unreachable(failure))
         except FarhandError as failure:
             if failure.code not in TEMPORARY:
                 raise
-            yield from patience.wait(failure, failure.retry_after)
+            yield from retries.wait(failure, failure.retry_after)
 
 
 def turn(request: Request) -> Operation[None]:

@@ -13,7 +13,7 @@ from . import _resources, _streams, types
 from ._sync_driver import Driver, Stream
 from ._calls import CallOperation, Target, cancel, wait_for
 from ._effects import Request, clean, get, path
-from ._patience import Deadline
+from ._retry import Deadline
 from .results import Result
 
 Select = Literal["any", "newest"]
@@ -23,24 +23,24 @@ DecisionName = Literal["allow-once", "allow-always", "deny"]
 class Call:
     """A call that continues at the gateway, whether or not this program waits for it."""
 
-    def __init__(self, driver: Driver, call_id: str, patience: float) -> None:
+    def __init__(self, driver: Driver, call_id: str, retry_for: float) -> None:
         self.call_id = call_id
         """The call's id, for ``farhand.attach``, also of another program."""
-        self._driver, self._patience = driver, patience
+        self._driver, self._retry_for = driver, retry_for
 
     def result(self, *, timeout: float | None = None) -> Result:
         """Wait for the end of the call, at most timeout seconds, and return its result.
 
         The call continues if the timeout passes (CallTimeoutError) or this wait is cancelled.
         """
-        return self._driver.run(wait_for(self.call_id, timeout, self._patience))
+        return self._driver.run(wait_for(self.call_id, timeout, self._retry_for))
 
     def events(self, *, timeout: float | None = None) -> Stream[types.CallEvent]:
         """Iterate over the changes of state and the device's progress, from the beginning to the end of the call.
 
         A broken connection is resumed without loss or repetition, on any pod.
         """
-        operation = _streams.call_events(self.call_id, Deadline(timeout), self._patience)
+        operation = _streams.call_events(self.call_id, Deadline(timeout), self._retry_for)
         with closing(self._driver.stream(operation)) as events:
             for event in events:
                 yield event
@@ -54,7 +54,7 @@ class Call:
 
     def record(self) -> types.CallRecord:
         """Return the call's record as it is now."""
-        return self._driver.run(_resources.read(get(path("api", "calls", self.call_id)), self._patience))
+        return self._driver.run(_resources.read(get(path("api", "calls", self.call_id)), self._retry_for))
 
     def cancel(self) -> types.CallRecord:
         """Cancel the call and return its record. Cancelling a finished call has no effect."""
@@ -64,21 +64,21 @@ class Call:
 class Approvals:
     """The approvals that calls wait for. Needs the role approver."""
 
-    def __init__(self, driver: Driver, patience: float) -> None:
-        self._driver, self._patience = driver, patience
+    def __init__(self, driver: Driver, retry_for: float) -> None:
+        self._driver, self._retry_for = driver, retry_for
 
     def pending(self) -> list[types.ApprovalRow]:
         """Return the open approvals, in order of expiry, without the arguments of their calls."""
-        page = self._driver.run(_resources.read(get("/api/approvals"), self._patience))
+        page = self._driver.run(_resources.read(get("/api/approvals"), self._retry_for))
         return page["approvals"]
 
     def get(self, approval_id: str) -> types.Approval:
         """Return an approval with its arguments. Show people ``args_text``, which hides nothing."""
-        return self._driver.run(_resources.read(get(path("api", "approvals", approval_id)), self._patience))
+        return self._driver.run(_resources.read(get(path("api", "approvals", approval_id)), self._retry_for))
 
     def wait(self, approval_id: str, *, timeout: float | None = None) -> types.Approval:
         """Wait until an approval is decided, expires or is withdrawn, at most timeout seconds (CallTimeoutError)."""
-        return self._driver.run(_resources.decision(approval_id, timeout, self._patience))
+        return self._driver.run(_resources.decision(approval_id, timeout, self._retry_for))
 
     def decide(
         self,
@@ -103,7 +103,7 @@ class Approvals:
 
     def grants(self) -> list[types.Grant]:
         """Return the grants of "allow-always"."""
-        return (self._driver.run(_resources.read(get("/api/grants"), self._patience)))["grants"]
+        return (self._driver.run(_resources.read(get("/api/grants"), self._retry_for)))["grants"]
 
     def revoke_grant(self, grant_id: str) -> types.Grant:
         """Revoke a grant and return it."""
@@ -113,9 +113,9 @@ class Approvals:
 class Conversation:
     """The conversation of a session with the gateway's language model, which calls the session's tools."""
 
-    def __init__(self, driver: Driver, session: str, patience: float) -> None:
+    def __init__(self, driver: Driver, session: str, retry_for: float) -> None:
         self.session = session
-        self._driver, self._patience = driver, patience
+        self._driver, self._retry_for = driver, retry_for
 
     def say(
         self, content: str, *, results: Literal["markdown", "plain"] | None = None, timeout: float = 660.0
@@ -153,7 +153,7 @@ class Conversation:
     def transcript(self, *, limit: int | None = None) -> types.Transcript:
         """Return the last messages: limit of them, 100 by default, at most 1,000."""
         request = get(path("api", "sessions", self.session, "messages"), clean({"limit": limit}))
-        return self._driver.run(_resources.read(request, self._patience))
+        return self._driver.run(_resources.read(request, self._retry_for))
 
 
 class Farhand:
@@ -162,7 +162,7 @@ class Farhand:
         with Farhand("https://gateway.example.com", token) as farhand:
             result = farhand.call("camera_snap", {"camera": "back"}, device="phone")
 
-    url defaults to FARHAND_URL, else http://127.0.0.1:8080; token to FARHAND_TOKEN. patience is how many seconds a
+    url defaults to FARHAND_URL, else http://127.0.0.1:8080; token to FARHAND_TOKEN. retry_for is how many seconds a
     method keeps trying while the gateway does not answer, or says that nothing ran and that a retry may help. http is
     an httpx client with your own proxies, certificates or transports; you close it.
 
@@ -174,11 +174,11 @@ class Farhand:
         url: str | None = None,
         token: str | None = None,
         *,
-        patience: float = 30.0,
+        retry_for: float = 30.0,
         http: httpx.Client | None = None,
     ) -> None:
-        self._driver, self._patience = Driver(url, token, http), patience
-        self.approvals = Approvals(self._driver, patience)
+        self._driver, self._retry_for = Driver(url, token, http), retry_for
+        self.approvals = Approvals(self._driver, retry_for)
         """Approvals that calls wait for."""
 
     def __enter__(self) -> Farhand:
@@ -220,7 +220,7 @@ class Farhand:
             select=select,
             timeout=timeout,
             key=idempotency_key,
-            patience=self._patience,
+            retry_for=self._retry_for,
         )
         return self._driver.run(operation.run())
 
@@ -248,7 +248,7 @@ class Farhand:
             select=select,
             timeout=timeout,
             key=idempotency_key,
-            patience=self._patience,
+            retry_for=self._retry_for,
             margin=0,
         )
         accepted = self._driver.run(operation.start())
@@ -256,7 +256,7 @@ class Farhand:
 
     def attach(self, call_id: str) -> Call:
         """Return the handle of a call that was begun earlier, also by another program."""
-        return Call(self._driver, call_id, self._patience)
+        return Call(self._driver, call_id, self._retry_for)
 
     def record(self, call_id: str) -> types.CallRecord:
         """Return the record of a call as it is now."""
@@ -276,7 +276,7 @@ class Farhand:
         query = clean(
             {"tool": tool, "session_id": session, "device_id": device, "user": user, "state": state, "limit": limit}
         )
-        return self._driver.stream(_streams.pages(Request("GET", "/api/calls", query), "calls", self._patience))
+        return self._driver.stream(_streams.pages(Request("GET", "/api/calls", query), "calls", self._retry_for))
 
     def tools(
         self,
@@ -290,7 +290,7 @@ class Farhand:
     ) -> Stream[types.ToolRow]:
         """Iterate over the tools of all sessions that match, and without filters also those of the gateway."""
         query = {**clean({"name": name, "q": search}), **Target(session, device, user, labels).query()}
-        return self._driver.stream(_streams.pages(Request("GET", "/api/tools", query), "tools", self._patience))
+        return self._driver.stream(_streams.pages(Request("GET", "/api/tools", query), "tools", self._retry_for))
 
     def sessions(
         self,
@@ -303,18 +303,18 @@ class Farhand:
     ) -> Stream[types.SessionRow]:
         """Iterate over the sessions: connected ones first, then conversations without their device."""
         query = {**clean({"tool": tool, "connected": connected}), **Target(None, device, user, labels).query()}
-        return self._driver.stream(_streams.pages(Request("GET", "/api/sessions", query), "sessions", self._patience))
+        return self._driver.stream(_streams.pages(Request("GET", "/api/sessions", query), "sessions", self._retry_for))
 
     def session(self, session: str) -> types.Session:
         """Return a session with the definitions of its tools."""
-        return self._driver.run(_resources.read(get(path("api", "sessions", session)), self._patience))
+        return self._driver.run(_resources.read(get(path("api", "sessions", session)), self._retry_for))
 
     def events(self, *kinds: types.ActivityType, timeout: float | None = None) -> Stream[types.Activity]:
         """Iterate over what happens in the fleet from now on: all events, or those of some types.
 
         A broken connection is resumed, on any pod. The iteration ends after timeout seconds; without it, never.
         """
-        return self._driver.stream(_streams.activity(list(kinds), Deadline(timeout), self._patience))
+        return self._driver.stream(_streams.activity(list(kinds), Deadline(timeout), self._retry_for))
 
     def read(self, part: types.Part) -> bytes:
         """Return the bytes of an image, a sound or a file. For large files use ``chunks``."""
@@ -330,12 +330,12 @@ class Farhand:
 
     def conversation(self, session: str) -> Conversation:
         """Return the conversation of a session."""
-        return Conversation(self._driver, session, self._patience)
+        return Conversation(self._driver, session, self._retry_for)
 
     def limits(self) -> types.Limits:
         """Return the limits of this credential."""
-        return self._driver.run(_resources.read(get("/api/limits"), self._patience))
+        return self._driver.run(_resources.read(get("/api/limits"), self._retry_for))
 
     def me(self) -> types.Me:
         """Return the identity and the roles of this credential."""
-        return self._driver.run(_resources.read(get("/api/me"), self._patience))
+        return self._driver.run(_resources.read(get("/api/me"), self._retry_for))

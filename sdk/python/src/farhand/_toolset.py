@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._calls import CallOperation, Target
 from ._effects import Operation, Request, Response, Send, Unreachable
-from ._patience import Deadline, fetch
+from ._retry import Deadline, fetch
 from .errors import FarhandError, ToolFailedError
 from .results import Result
 
@@ -75,14 +75,14 @@ class Toolset:
     """The tools of one target."""
 
     def __init__(self, client: Client, target: Target, timeout: float | None) -> None:
-        self._target, self._timeout, self._patience = target, timeout, client._patience
+        self._target, self._timeout, self._retry_for = target, timeout, client._retry_for
 
     def load(self) -> Operation[list[ModelTool]]:
         """Return the tools that the caller may see, each name once."""
         query: dict[str, Any] = self._target.query()
         tools: list[ModelTool] = []
         while True:
-            answer = yield from fetch(Request("GET", "/api/tools/openai", query), self._patience, Deadline(None))
+            answer = yield from fetch(Request("GET", "/api/tools/openai", query), self._retry_for, Deadline(None))
             page = answer.json()
             for row in page["tools"]:
                 function, changed = row["function"], page.get("names", {})
@@ -101,7 +101,7 @@ class Toolset:
         except ValueError:
             return Answer("Error: the arguments are not a JSON object. The tool did not run.", failed=True)
         call = CallOperation(
-            tool, args, self._target, select=None, timeout=self._timeout, key=None, patience=self._patience
+            tool, args, self._target, select=None, timeout=self._timeout, key=None, retry_for=self._retry_for
         )
         try:
             result = yield from call.run()

@@ -283,7 +283,7 @@ class TurnError(FarhandError):
 
 
 class GatewayUnreachableError(FarhandError):
-    """The gateway did not answer for as long as the client's patience, or its answer broke off."""
+    """The gateway did not answer for as long as the client tries (`retry_for`), or its answer broke off."""
 
     CODE = "gateway_unreachable"
 

@@ -1,6 +1,6 @@
 import { type Http, pathOf } from "./http.js";
 import type { Approval, ApprovalList, ApprovalRow, Decision, DecisionRequest, Grant, GrantList } from "./types.js";
-import { Patience } from "./wait.js";
+import { Retries } from "./wait.js";
 
 /** How long one request waits for a decision, in milliseconds. */
 const wait = 30_000;
@@ -37,15 +37,15 @@ export class Approvals {
 
   /** wait returns an approval when it is no longer pending. Each expires at its `expires_at` at the latest. */
   async wait(id: string, options: { signal?: AbortSignal } = {}): Promise<Approval> {
-    const patience = new Patience(this.#http.patience);
+    const retries = new Retries(this.#http.retryFor);
     for (;;) {
       try {
         const asking = { query: { wait_ms: wait }, within: wait + 10_000, ...options };
         const approval = await this.#http.ask<Approval>("GET", this.#path(id), asking);
         if (approval.state !== "pending") return approval;
-        patience.succeeded();
+        retries.succeeded();
       } catch (error) {
-        await patience.wait(error, options.signal);
+        await retries.wait(error, options.signal);
       }
     }
   }

@@ -3,7 +3,7 @@ import { type Http, pathOf } from "./http.js";
 import { type CallResult, resultOf } from "./result.js";
 import { follow } from "./sse.js";
 import type { CallEvent, CallRecord, CallState } from "./types.js";
-import { now, passing, Patience, persist } from "./wait.js";
+import { now, passing, Retries, persist } from "./wait.js";
 
 /** How long one request waits for the end of a call, in milliseconds. */
 const wait = 30_000;
@@ -111,15 +111,15 @@ export class PendingCall<T = unknown> implements AsyncIterable<CallEvent> {
   /** end waits for the final record. */
   async #end(): Promise<CallRecord> {
     const asking = { query: { wait_ms: wait }, signal: this.#signal, within: wait + grace };
-    const patience = new Patience(this.#http.patience);
+    const retries = new Retries(this.#http.retryFor);
     for (;;) {
       try {
         const record = await this.#http.ask<CallRecord>("GET", this.#path(), asking);
         if (final.includes(record.state)) return record;
-        patience.succeeded();
+        retries.succeeded();
       } catch (error) {
         if (!(error instanceof FarhandError)) throw error;
-        await patience.wait(withDispatched(error, "unknown", this.id), this.#signal);
+        await retries.wait(withDispatched(error, "unknown", this.id), this.#signal);
       }
     }
   }

@@ -27,7 +27,7 @@ export interface StartOptions extends TargetOptions {
   select?: "any" | "newest" | undefined;
   /**
    * How long the tool may take, and how long the client tries to begin the call, in milliseconds. Default: the tool's
-   * time, else the gateway's (30,000), and the client's patience. A call that needs an approval waits for it beyond
+   * time, else the gateway's (30,000), and the client's `retryFor`. A call that needs an approval waits for it beyond
    * that.
    */
   timeout?: number | undefined;
@@ -102,7 +102,7 @@ const longest = 3_600_000;
 
 /** deadline returns when the client no longer tries to begin a call. */
 function deadline(http: Http, options: Pick<StartOptions, "timeout">): number {
-  return now() + (options.timeout ?? http.patience);
+  return now() + (options.timeout ?? http.retryFor);
 }
 
 /** randomKey returns a key that no other call has. Pages without HTTPS have no crypto.randomUUID. */

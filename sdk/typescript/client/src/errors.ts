@@ -25,7 +25,7 @@ export class FarhandError extends Error {
   readonly callId: string | undefined;
   /** Whether the call reached its device: `no`, `yes`, `unknown`. Undefined for requests that call no tool. */
   readonly dispatched: Dispatched | undefined;
-  /** Nothing ran, and a retry may succeed. The client has already retried, within its patience. */
+  /** Nothing ran, and a retry may succeed. The client has already retried, within its `retryFor`. */
   readonly retryable: boolean;
   /** How long to wait before a retry, in milliseconds, if the gateway named a time. */
   readonly retryAfter: number | undefined;

@@ -53,7 +53,7 @@ export class Farhand {
   /**
    * call calls a tool and returns its result. It throws a FarhandError, whose `dispatched` says whether the call
    * reached the device; `tool_failed` if the tool ran and failed. The call runs once, however often the client must
-   * ask. While the gateway says that nothing ran, the client asks again, until the timeout or its patience is over.
+   * ask. While the gateway says that nothing ran, the client asks again, until the timeout or its `retryFor` is over.
    */
   call<T = unknown>(tool: string, args: object = {}, options: CallOptions = {}): Promise<CallResult<T>> {
     const { idempotencyKey, ...rest } = options;
@@ -117,7 +117,7 @@ export class Farhand {
   /**
    * events yields what happens in the whole fleet, from now on or after an event, until the signal is aborted, whose
    * reason it then throws. It reconnects to any pod, and continues where it was. If the gateway is away for longer than
-   * the client's patience, it throws `unreachable`.
+   * the client's `retryFor`, it throws `unreachable`.
    */
   async *events(
     options: { types?: readonly ActivityType[]; after?: string; signal?: AbortSignal } = {},

@@ -9,7 +9,7 @@ export interface FarhandOptions {
    * How long the client retries while the gateway cannot be reached or asks to come back, in milliseconds. Default:
    * 30,000. A call's `timeout` replaces it.
    */
-  patience?: number;
+  retryFor?: number;
   /** Replaces the platform's fetch. */
   fetch?: typeof fetch;
 }
@@ -44,7 +44,7 @@ class TokenFailure {
 
 /** Http makes requests to one gateway. */
 export class Http {
-  readonly patience: number;
+  readonly retryFor: number;
   readonly #base: URL;
   readonly #token: FarhandOptions["token"];
   readonly #fetch: typeof fetch;
@@ -54,7 +54,7 @@ export class Http {
     if (!/^https?:$/.test(this.#base.protocol)) throw new TypeError(`${url} is no http or https URL`);
     if (!this.#base.pathname.endsWith("/")) this.#base.pathname += "/";
     this.#token = options.token;
-    this.patience = options.patience ?? 30_000;
+    this.retryFor = options.retryFor ?? 30_000;
     this.#fetch = options.fetch ?? ((...args) => fetch(...args));
   }
 
@@ -95,7 +95,7 @@ export class Http {
 
   /** read asks for what a GET returns, and retries. */
   read<T>(path: string, asking: Asking = {}): Promise<T> {
-    return persist(() => this.ask<T>("GET", path, asking), passing, now() + this.patience, asking.signal);
+    return persist(() => this.ask<T>("GET", path, asking), passing, now() + this.retryFor, asking.signal);
   }
 
   /** pages reads the rows of a list, page after page. `key` names them in the responses. */

@@ -1,6 +1,6 @@
 import { FarhandError, unreachable } from "./errors.js";
 import type { Asking, Http } from "./http.js";
-import { Patience } from "./wait.js";
+import { Retries } from "./wait.js";
 
 /** A server-sent event, with its data as JSON. */
 export interface ServerEvent {
@@ -64,32 +64,32 @@ async function alive<T>(read: Promise<T>): Promise<T> {
 /**
  * follow yields the events of a stream, and continues after the last one on another connection, on any pod. It ends
  * when the stream has ended for good (204). It throws the signal's reason, an error that no retry helps against, or the
- * last one when the gateway was away for longer than the client's patience.
+ * last one when the gateway was away for longer than the client's `retryFor`.
  */
 export async function* follow(
   http: Http,
   path: string,
   asking: Asking & { after?: string | undefined },
 ): AsyncGenerator<ServerEvent, void, undefined> {
-  const patience = new Patience(http.patience);
+  const retries = new Retries(http.retryFor);
   let { after } = asking;
   for (;;) {
     try {
       const headers: Record<string, string> = after ? { "Last-Event-ID": after } : {};
       const response = await http.stream("GET", path, { ...asking, headers });
       if (response.status === 204) return;
-      patience.connected();
+      retries.connected();
       for await (const event of events(response)) {
         after = event.id ?? after;
-        patience.succeeded();
+        retries.succeeded();
         yield event;
       }
     } catch (cause) {
       asking.signal?.throwIfAborted();
       const error = cause instanceof FarhandError ? cause : unreachable(cause, http.resolve("/").origin);
-      await patience.wait(error, asking.signal);
+      await retries.wait(error, asking.signal);
       continue;
     }
-    await patience.pause(asking.signal); // the pod stops, or has dropped a slow reader
+    await retries.pause(asking.signal); // the pod stops, or has dropped a slow reader
   }
 }

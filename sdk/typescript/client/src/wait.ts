@@ -53,8 +53,8 @@ export class Backoff {
   }
 }
 
-/** Patience is the time that something which goes on may fail: it begins with the first failure after a success. */
-export class Patience {
+/** Retries bounds for how long an operation may fail. The time begins with the first failure after a success. */
+export class Retries {
   readonly #backoff = new Backoff();
   #until: number | undefined;
 

@@ -11,7 +11,7 @@ const watched = (...args) => {
   sent();
   return answer;
 };
-const farhand = new Farhand(url, { token: "secret", patience: 20_000, fetch: watched });
+const farhand = new Farhand(url, { token: "secret", retryFor: 20_000, fetch: watched });
 const enough = () => stop.abort(new Error("enough"));
 
 const things = {

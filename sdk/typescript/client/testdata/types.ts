@@ -9,7 +9,7 @@ import { type LanguageModel, streamText } from "ai";
 import { createAgent } from "langchain";
 import OpenAI from "openai";
 
-const farhand = new Farhand("https://gateway.example.com", { token: async () => "token", patience: 1_000 });
+const farhand = new Farhand("https://gateway.example.com", { token: async () => "token", retryFor: 1_000 });
 
 export async function calls(signal: AbortSignal): Promise<string> {
   const { structured, parts } = await farhand.call<{ lat: number }>(

@@ -32,10 +32,10 @@ class Deadline:
         return self._at is not None and time.monotonic() >= self._at
 
 
-class Patience:
+class Retries:
     """Delays between the attempts of one operation: growing, with jitter, and no shorter than Retry-After.
 
-    Patience ends some seconds after the first failure, and earlier if the deadline would pass during the delay.
+    They end some seconds after the first failure, and earlier if the deadline would pass during the delay.
     """
 
     def __init__(self, seconds: float, deadline: Deadline) -> None:
@@ -76,15 +76,15 @@ def unreachable(failure: Unreachable, *, call_id: str | None = None, dispatched:
 
 def fetch(request: Request, seconds: float, deadline: Deadline) -> Generator[Effect, Any, Response]:
     """Send a request that may be repeated, until it has an answer that is not temporary."""
-    patience = Patience(seconds, deadline)
+    retries = Retries(seconds, deadline)
     while True:
         try:
             answer: Response = yield Send(replace(request, timeout=deadline.left(request.timeout)))
             answer.check()
             return answer
         except Unreachable as failure:
-            yield from patience.wait(unreachable(failure))
+            yield from retries.wait(unreachable(failure))
         except FarhandError as failure:
             if failure.code not in TEMPORARY:
                 raise
-            yield from patience.wait(failure, failure.retry_after)
+            yield from retries.wait(failure, failure.retry_after)
