@@ -17,7 +17,7 @@ import (
 const (
 	maxRunning = 10_000                 // durable calls that one pod runs at once
 	watchPause = time.Second            // after it, a request that waits for a record reads it without a wake-up
-	lastLook   = 100 * time.Millisecond // of the last read of a record after the caller's time is up
+	lastLook   = 100 * time.Millisecond // of the last read or write of a record after the caller's time is up
 
 	unstoredLimit = 512         // unstored ends of calls that are remembered at least
 	endPause      = time.Second // before a failed store of an end is retried
@@ -80,11 +80,13 @@ func (c *Calls) Attend(ctx context.Context, rec *registry.Record, wait func(cont
 	return err
 }
 
-// Finish records the end of a call that has no record in the store. It does not block. rec is not copied: the caller
-// must not use it afterwards.
+// Finish records the end of a call that has no record in the store. It does not block but for a call that is lost
+// before its time is up: there it waits until the store has the record, at most lastLook. Once the caller knows that
+// the call is lost, its late answer has a place, even if this pod is killed. rec is not copied: the caller must not use
+// it afterwards.
 func (c *Calls) Finish(rec *registry.Record, res registry.Result, err error) {
 	change := registry.Change{Err: errorOrNil(err)}
-	event := rec.EndEvent(res, err)
+	event, left := rec.EndEvent(res, err), rec.TimeLeft()
 	rec.Pod = c.pod
 	var line int64
 	if err == nil {
@@ -105,6 +107,11 @@ func (c *Calls) Finish(rec *registry.Record, res registry.Result, err error) {
 	}
 	c.endings.notify(rec.CallID, ending{record: *rec, line: line})
 	c.noteEnd(rec)
+	if mayAnswer && event == registry.EventLose {
+		stored, stop := context.WithTimeout(context.Background(), min(lastLook, left))
+		defer stop()
+		c.rec.waitFor(stored, line)
+	}
 }
 
 func errorOrNil(err error) *registry.Error {

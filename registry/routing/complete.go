@@ -2,6 +2,7 @@ package routing
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/farhand/farhand/internal/pause"
@@ -131,7 +132,10 @@ func (p *Hub) completeLate(
 		acknowledge(true)
 		return
 	}
-	if verdict := p.forwardAnswer(ctx, l, callID, r); verdict != answerUnknown {
+	verdict := p.forwardAnswer(ctx, l, callID, r)
+	p.log.Debug("late answer", "call", callID, "session", l.key.Session, "former_pods", l.formerPods.current(),
+		"verdict", verdict)
+	if verdict != answerUnknown {
 		acknowledge(verdict == answerKnown)
 		return
 	}
@@ -147,6 +151,7 @@ func (p *Hub) completeLate(
 			// The call's pod may be about to write an end without this answer, and another answer must not count.
 			p.answered.add(callID, 0, 0)
 		}
+		p.log.Debug("late answer of an unknown call", "call", callID, "stored", moved.Applied, "error", err)
 		acknowledge(err != nil || !moved.Applied)
 	})
 }
@@ -167,9 +172,15 @@ func (p *Hub) movedTries() int {
 	return int(min(lostAfter(p.sendTimeout)+lateWrites, taskTimeout-2*latePause) / latePause)
 }
 
+// maySoonBeStored reports whether a late answer that was not stored may be if it is tried again: its record is on its
+// way to the store, or the store was unavailable.
+func maySoonBeStored(err error) bool {
+	return registry.IsCallNotFound(err) || errors.Is(err, registry.CodeStoreUnavailable)
+}
+
 // storeLateAnswer stores an answer without a waiting caller in the record of its call. It calls then, immediately or
-// later, with the store's result. A missing record may be on its way to the store, so storeLateAnswer looks for it so
-// many times more. proofs are the device's, nil if another pod has checked them.
+// later, with the store's result. It tries so many times more if that may help (maySoonBeStored). proofs are the
+// device's, nil if another pod has checked them.
 func (p *Hub) storeLateAnswer(
 	ctx context.Context, key registry.Key, proofs []string, callID string, res registry.Result, tries int,
 	then func(registry.Moved, error),
@@ -189,8 +200,8 @@ func (p *Hub) storeLateAnswer(
 	}
 	moved, err := store(ctx)
 	// A device may send any number of answers to unknown calls, so the waits for their records have their own slots.
-	if !registry.IsCallNotFound(err) || !p.late.start(key, func(ctx context.Context) {
-		for ; tries > 0 && registry.IsCallNotFound(err) && pause.For(ctx, latePause) == nil; tries-- {
+	if !maySoonBeStored(err) || !p.late.start(key, func(ctx context.Context) {
+		for ; tries > 0 && maySoonBeStored(err) && pause.For(ctx, latePause) == nil; tries-- {
 			moved, err = store(ctx)
 		}
 		then(moved, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
@@ -366,5 +367,21 @@ func TestRecordsThatWaitAreBounded(t *testing.T) {
 	}
 	if held, _ := load(pod.rec); held != 0 {
 		t.Errorf("%d bytes held", held)
+	}
+}
+
+// A caller that reads that its call is lost finds its record, although the recorder pauses between its writes.
+func TestLostCallsAreRecordedFirst(t *testing.T) {
+	store := memory.New(memory.Options{})
+	pod := startPod(t, store, "pod")
+	for i := range 20 {
+		rec := registry.NewRecord(fmt.Sprint("lost-", i), "t", "tool", nil)
+		rec.SessionID, rec.TimeoutMS = "s", 30_000
+		rec.Apply(registry.EventRoute, registry.Change{}, time.Now())
+		pod.Calls.Finish(&rec, registry.Result{}, registry.Lost().With(registry.DispatchedUnknown))
+		found, err := store.ReadCall(t.Context(), "t", fmt.Sprint("lost-", i))
+		if err != nil || found.State != registry.StateLost {
+			t.Fatalf("record %d: %+v, %v", i, found, err)
+		}
 	}
 }

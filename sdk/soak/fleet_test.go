@@ -38,7 +38,7 @@ func startFleet(t *testing.T, program, redis string) *fleet {
 			program: program, name: string(rune('a' + i)), addr: testkit.FreeAddr(t),
 			env: []string{
 				"FARHAND_REDIS_URL=" + redis, "FARHAND_TOKEN=" + token, "FARHAND_POD_LEASE=3s",
-				"FARHAND_DRAIN_TIMEOUT=20s", "FARHAND_RETENTION=1h", "FARHAND_LOG_LEVEL=error",
+				"FARHAND_DRAIN_TIMEOUT=20s", "FARHAND_RETENTION=1h", "FARHAND_LOG_LEVEL=" + *logLevel,
 			},
 		}
 		f.pods[i].start(t)
@@ -134,6 +134,7 @@ type pod struct {
 	cmd    *exec.Cmd
 	out    *bytes.Buffer // until done
 	done   chan struct{}
+	outs   []*bytes.Buffer // of all starts, the last one included
 }
 
 func (p *pod) url() string { return "http://" + p.addr }
@@ -144,6 +145,7 @@ func (p *pod) start(t *testing.T) {
 	t.Helper()
 	p.starts.Add(1)
 	p.cmd, p.out, p.done = exec.Command(p.program, "serve"), &bytes.Buffer{}, make(chan struct{})
+	p.outs = append(p.outs, p.out)
 	for _, variable := range os.Environ() {
 		if !strings.HasPrefix(variable, "FARHAND_") {
 			p.cmd.Env = append(p.cmd.Env, variable)
@@ -188,6 +190,20 @@ func (p *pod) drain(t *testing.T) {
 	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("a drained pod exited with %d: %s", code, p.out)
 	}
+}
+
+// logged returns the lines of all pods' logs that have the text. The pods must have ended.
+func (f *fleet) logged(text string) (lines []string) {
+	for _, p := range f.pods {
+		for i, out := range p.outs {
+			for line := range strings.Lines(out.String()) {
+				if strings.Contains(line, text) {
+					lines = append(lines, fmt.Sprintf("%s%d: %s", p.name, i+1, strings.TrimSpace(line)))
+				}
+			}
+		}
+	}
+	return lines
 }
 
 // balancer passes connections on to pods in turns, and leaves out those that refuse them.

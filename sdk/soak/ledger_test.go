@@ -270,3 +270,13 @@ func (b *ledger) history(text string) string {
 	}
 	return strings.Join(lines, "\n    ")
 }
+
+// callsOf returns the ids of the calls that ran for a request.
+func (b *ledger) callsOf(text string) (ids []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.began[text] {
+		ids = append(ids, e.call)
+	}
+	return ids
+}

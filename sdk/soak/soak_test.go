@@ -24,9 +24,10 @@ import (
 )
 
 var (
-	chosen  = flag.String("sdks", "", "SDKs whose devices take part, separated by commas; empty: none")
-	soakFor = flag.Duration("for", 3*time.Second, "how long the pods are killed and drained; at least one of each")
-	seed    = flag.Uint64("seed", 0, "seed of callers and faults; 0 draws one")
+	chosen   = flag.String("sdks", "", "SDKs whose devices take part, separated by commas; empty: none")
+	soakFor  = flag.Duration("for", 3*time.Second, "how long the pods are killed and drained; at least one of each")
+	logLevel = flag.String("log", "warn", "log level of the pods; what they log of a call stands beside a broken rule")
+	seed     = flag.Uint64("seed", 0, "seed of callers and faults; 0 draws one")
 )
 
 const (
@@ -77,7 +78,7 @@ func TestSoak(t *testing.T) {
 		d.stop(t)
 	}
 	f.stop(t)
-	report(t, book, devices, faults)
+	report(t, f, book, devices, faults)
 }
 
 // buildFarhand builds the program with the race detector.
@@ -174,11 +175,16 @@ func (d *device) stop(t *testing.T) {
 }
 
 // report prints the table, and fails the test for what is wrong.
-func report(t *testing.T, book *ledger, devices []*device, faults map[string]int) {
+func report(t *testing.T, f *fleet, book *ledger, devices []*device, faults map[string]int) {
 	t.Helper()
 	found := book.audit()
 	for _, v := range found[:min(len(found), 10)] {
-		t.Errorf("%s: %s", v.rule, book.history(v.text))
+		lines := []string{book.history(v.text)}
+		for _, id := range book.callsOf(v.text) {
+			lines = append(lines, f.logged(id)...)
+		}
+		lines = append(lines, f.logged("session="+strings.Fields(v.text)[1]+" ")...)
+		t.Errorf("%s: %s", v.rule, strings.Join(lines, "\n    "))
 	}
 	if len(found) > 10 {
 		t.Errorf("%d more", len(found)-10)
