@@ -1,16 +1,20 @@
 # syntax=docker/dockerfile:1
-FROM golang:1.26-alpine AS build
+# The compiler runs on the builder's own platform and compiles for the image's, without emulation.
+FROM --platform=$BUILDPLATFORM golang:1.26-alpine AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-ARG VERSION=""
-RUN CGO_ENABLED=0 go build -trimpath -tags nomsgpack -ldflags "-s -w -X main.release=${VERSION}" -o /farhand ./cmd/farhand && mkdir /data
+ARG VERSION="" COMMIT="" TARGETOS TARGETARCH
+# As .goreleaser.yaml does, so that the same Go makes the same bytes.
+RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -tags nomsgpack \
+      -ldflags "-s -w -buildid= -X main.release=${VERSION} -X main.commit=${COMMIT}" -o /farhand ./cmd/farhand && mkdir /data
 
 # Nothing but the program: no shell, no package manager, no root.
 FROM scratch
-ARG VERSION=""
+ARG VERSION="" COMMIT=""
 LABEL org.opencontainers.image.title="Farhand" org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${COMMIT}" org.opencontainers.image.source="https://github.com/farhand/farhand" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /farhand /farhand

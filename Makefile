@@ -5,7 +5,8 @@ TOOLS := $(GO) tool -modfile=.ci/tools.mod
 # What developers measure with is a module of its own: docs/decisions/0066-bench-module.md
 MODULES := . cmd/farhand-bench
 
-.PHONY: test deps programs packages checks verify fmt vet lint tidy vuln unit attack sdk fuzz cover docs web pictures build image \
+.PHONY: test deps programs packages checks verify fmt vet lint tidy vuln unit attack sdk fuzz cover docs web pictures build image images \
+  snapshot release \
   demo bench trace
 
 # Packages are downloaded beside the checks, which compute.
@@ -82,8 +83,22 @@ TAGS ?= nomsgpack
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS) -ldflags "-X main.release=$(VERSION)" -o bin/farhand ./cmd/farhand
 
-image: ## the container image, which says its version
-	docker build --build-arg VERSION=$(VERSION) -t farhand:$(VERSION) .
+IMAGE ?= farhand
+COMMIT = $(shell git rev-parse HEAD 2>/dev/null)
+image: ## the container image for this machine, which says its version
+	docker build --build-arg VERSION=$(VERSION) --build-arg COMMIT=$(COMMIT) -t $(IMAGE):$(VERSION) .
+
+images: ## the image for amd64 and arm64, pushed as IMAGE=registry/name
+	docker buildx build --platform linux/amd64,linux/arm64 --build-arg VERSION=$(VERSION) --build-arg COMMIT=$(COMMIT) \
+	  --push -t $(IMAGE):$(VERSION) .
+
+# A checksum file is signed if SIGNING_KEY names a key of gpg: CONTRIBUTING.md
+RELEASE = sh .ci/deps release && GOFLAGS= .cache/bin/goreleaser release --clean $(if $(SIGNING_KEY),,--skip=sign)
+snapshot: ## what a release would have, in dist
+	$(RELEASE) --snapshot
+
+release: ## a draft of a release of the current tag
+	$(RELEASE)
 
 demo:
 	@echo "Building Farhand. The first time that takes about a minute, and nothing is printed until then."

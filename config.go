@@ -24,9 +24,12 @@ type Config struct {
 	TLSKey         string        `env:"TLS_KEY" doc:"PEM file of the certificate's private key, readable by the gateway's user only."`
 	RedisURL       Secret        `env:"REDIS_URL" doc:"Redis or Valkey of the fleet: redis:// or rediss:// (TLS), several host:port for a Cluster, or redis+sentinel://host:port,host:port/master. Empty: one process, whose data FARHAND_DATA_DIR keeps."`
 	RedisCA        string        `env:"REDIS_CA" doc:"PEM file of the authorities of Redis' certificate, for rediss://. Empty: the system's."`
+	RedisCert      string        `env:"REDIS_TLS_CERT_FILE" doc:"PEM file of the client certificate that Redis requires (tls-auth-clients), followed by those of its issuers; for rediss://. It is read at each connection. Empty: none."`
+	RedisKey       string        `env:"REDIS_TLS_KEY_FILE" doc:"PEM file of that certificate's private key."`
 	DataDir        string        `env:"DATA_DIR" doc:"Absolute path of the folder of the state file, which keeps keys, pairings, grants, conversations, audit log and usage when there is no Redis. Empty: the default state folder (docs/operate.md); programs that embed the gateway then keep nothing. off: keep nothing."`
 	RedisTimeout   time.Duration `env:"REDIS_TIMEOUT" envDefault:"800ms" doc:"Time limit of a Redis connection and of a command, at most 30s. Then requests fail with store_unavailable."`
 	Token          Secret        `env:"TOKEN" doc:"Bearer token of devices and callers, at least 16 characters (openssl rand -base64 32). Its holder may do everything. Empty: no credential is needed, loopback only, unless FARHAND_KEYS_ONLY or a JWT key is set."`
+	TokenPrevious  Secret        `env:"TOKEN_PREVIOUS" doc:"Former values of FARHAND_TOKEN, separated by commas, that still work while it is rotated (docs/operate.md). The log and farhand_auth_previous_token_total show whether they are still used. Empty: none."`
 	AllowWeakToken bool          `env:"ALLOW_WEAK_TOKEN" envDefault:"false" doc:"Serve other machines even if FARHAND_TOKEN is short or repetitive."`
 	KeysOnly       bool          `env:"KEYS_ONLY" envDefault:"false" doc:"Require an API key, device credential or JSON Web Token, also from this machine. FARHAND_TOKEN must be empty. farhand keys create --store creates the first key, in FARHAND_REDIS_URL or FARHAND_DATA_DIR."`
 	MaxCredentials int           `env:"MAX_CREDENTIALS" envDefault:"10000" doc:"API keys and paired devices per tenant."`

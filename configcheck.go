@@ -124,7 +124,7 @@ func (c Config) checkAccess(check *checker, a auth.Authenticator) {
 		"have no effect: the program has its own authenticator")
 	check.that(!c.KeysOnly || c.Token == "", "KEYS_ONLY", "excludes FARHAND_TOKEN: remove one of them")
 	check.that(!c.KeysOnly || a == nil, "KEYS_ONLY", "has no effect: the program has its own authenticator")
-	check.that(!auth.IsSecret(string(c.Token)), "TOKEN", "must not begin like an API key: it would be looked up as one")
+	c.checkTokens(check)
 }
 
 func (c Config) checkTexts(check *checker) {
@@ -133,6 +133,8 @@ func (c Config) checkTexts(check *checker) {
 		check.none(err, "REDIS_URL")
 		if err == nil {
 			check.none(redisstore.CheckCA(string(c.RedisURL), c.RedisCA), "REDIS_CA")
+			check.none(redisstore.CheckClientCertificate(string(c.RedisURL), c.RedisCert, c.RedisKey),
+				"REDIS_TLS_CERT_FILE, REDIS_TLS_KEY_FILE")
 		}
 	}
 	check.that(c.DataDir == "" || c.DataDir == NoData || filepath.IsAbs(c.DataDir), "DATA_DIR",
@@ -240,8 +242,8 @@ func (c Config) checkExposure(authenticated bool) error {
 			"devices: set FARHAND_TOKEN to a long random secret, or FARHAND_KEYS_ONLY=true to require API keys, or "+
 			"listen on 127.0.0.1", c.Addr)
 	}
-	if c.Token != "" && weakToken(string(c.Token)) && !c.AllowWeakToken {
-		return fmt.Errorf("FARHAND_TOKEN is short or repetitive, and other machines that reach %s could guess it: "+
+	if c.hasWeakToken() && !c.AllowWeakToken {
+		return fmt.Errorf("FARHAND_TOKEN or one of FARHAND_TOKEN_PREVIOUS is short or repetitive, and other machines that reach %s could guess it: "+
 			"create one with `openssl rand -base64 32`, or set FARHAND_ALLOW_WEAK_TOKEN=true if only you can reach "+
 			"the address", c.Addr)
 	}
@@ -266,13 +268,15 @@ func (c Config) Insecurities() []string {
 			found = append(found, text)
 		}
 	}
-	weak, url := c.Token != "" && weakToken(string(c.Token)), string(c.RedisURL)
+	weak, url := c.hasWeakToken(), string(c.RedisURL)
 	exposed := c.MetricsAddr != "" && !auth.IsLoopbackHost(c.MetricsAddr)
 	warn(c.Anonymous(),
 		"FARHAND_TOKEN is empty: every program on this machine can call every tool.")
 	warn(c.Token != "",
 		"FARHAND_TOKEN is shared by devices and callers: every device can do what an administrator can.")
 	warn(weak, "FARHAND_TOKEN is shorter than 16 characters or repetitive: it can be guessed.")
+	warn(c.TokenPrevious != "",
+		"FARHAND_TOKEN_PREVIOUS is set: remove it when farhand_auth_previous_token_total no longer grows.")
 	warn(exposed, "FARHAND_METRICS_ADDR has no authentication: only your monitoring should reach it.")
 	warn(exposed && c.Pprof,
 		"FARHAND_PPROF is on: any client of FARHAND_METRICS_ADDR can read tokens from memory.")

@@ -81,7 +81,8 @@ type Gateway struct {
 	audit            *audit.Log // nil before the pod has started
 	usage            *usage.Recorder
 
-	policyFile *policy.File // nil without one
+	policyFile *policy.File   // nil without one
+	rotation   *auth.Rotation // nil without FARHAND_TOKEN_PREVIOUS
 	builtins   builtins
 	upstreams  upstreams
 

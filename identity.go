@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/approval"
@@ -77,13 +80,18 @@ func (g *Gateway) closeIdentity(ctx context.Context) {
 	}
 }
 
-func (g *Gateway) authenticator() auth.Authenticator {
+func (g *Gateway) authenticator(sources auth.Sources) auth.Authenticator {
 	chain := auth.Chain{Keys: g.keys, JWT: g.tokens, Live: g.live}
 	switch {
 	case g.settings.authenticator != nil:
 		chain.Otherwise = g.settings.authenticator
 	case g.cfg.Token != "":
-		chain.Otherwise = auth.NewStaticToken(string(g.cfg.Token))
+		token := auth.NewStaticToken(string(g.cfg.Token))
+		if previous := g.cfg.previousTokens(); len(previous) > 0 {
+			g.rotation = auth.NewRotation(sources, g.log)
+			token = token.Accepting(previous, g.rotation)
+		}
+		chain.Otherwise = token
 	case g.cfg.needsCredential():
 		chain.Otherwise = auth.DenyAll{}
 	default:
@@ -130,6 +138,27 @@ const (
 	minTokenLength   = 16
 	minTokenDistinct = 6 // different characters; 16 random hexadecimal digits have fewer once in a hundred thousand
 )
+
+// previousTokens returns the tokens that still work while FARHAND_TOKEN is rotated.
+func (c Config) previousTokens() []string {
+	return strings.FieldsFunc(string(c.TokenPrevious), func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
+}
+
+func (c Config) checkTokens(check *checker) {
+	check.that(!auth.IsSecret(string(c.Token)), "TOKEN", "must not begin like an API key: it would be looked up as one")
+	check.that(c.TokenPrevious == "" || c.Token != "", "TOKEN_PREVIOUS",
+		"requires FARHAND_TOKEN: it is what replaces them")
+	for _, token := range c.previousTokens() {
+		check.that(token != string(c.Token), "TOKEN_PREVIOUS", "contains FARHAND_TOKEN itself: set that to a new token")
+		check.that(!auth.IsSecret(token) && !(c.JWT.Enabled() && jwt.IsToken(token)), "TOKEN_PREVIOUS",
+			"must not contain an API key or JSON Web Token")
+	}
+}
+
+// hasWeakToken reports whether a token is easy to guess.
+func (c Config) hasWeakToken() bool {
+	return c.Token != "" && slices.ContainsFunc(append(c.previousTokens(), string(c.Token)), weakToken)
+}
 
 // weakToken reports whether a token is easy to guess: short, or long only by repetition. It cannot detect phrases: a
 // single token does not show how it was chosen.

@@ -94,6 +94,9 @@ func (m *monitoring) watch(g *Gateway, handler *api.Handler, refusals *auth.Refu
 		p.RedisPools = g.redis.Pools
 		p.Bus = g.bus.(interface{ Stats() redisstore.BusStats }).Stats
 	}
+	if g.rotation != nil {
+		p.PreviousTokens = g.rotation.Uses
+	}
 	if g.policyFile != nil {
 		p.PolicyFile = g.policyFile.Status
 	}

@@ -71,13 +71,19 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 
 // redis returns the options of the connection to Redis.
 func (c Config) redis() redisstore.Options {
-	return redisstore.Options{URL: string(c.RedisURL), CAFile: c.RedisCA, Timeout: c.RedisTimeout}
+	return redisstore.Options{
+		URL: string(c.RedisURL), CAFile: c.RedisCA, CertFile: c.RedisCert, KeyFile: c.RedisKey, Timeout: c.RedisTimeout,
+	}
 }
 
 // explainRedis adds what to do to an error of Redis.
 func explainRedis(err error) error {
-	network, certificate := net.Error(nil), (*tls.CertificateVerificationError)(nil)
+	network, certificate, alert := net.Error(nil), (*tls.CertificateVerificationError)(nil), tls.AlertError(0)
 	switch {
+	case errors.As(err, &alert):
+		return fmt.Errorf("FARHAND_REDIS_URL: Redis ends the TLS handshake: %w\n"+
+			"  if it requires a client certificate, set FARHAND_REDIS_TLS_CERT_FILE and FARHAND_REDIS_TLS_KEY_FILE to one "+
+			"that its authority signed", err)
 	case errors.As(err, &certificate):
 		return fmt.Errorf("FARHAND_REDIS_URL: the certificate of Redis cannot be verified: %w\n"+
 			"  if its authority is your own, set FARHAND_REDIS_CA to the file with the certificate of that authority",
@@ -132,7 +138,7 @@ func (g *Gateway) openAccess(a *core) (err error) {
 	if a.sources, err = auth.NewSources(g.cfg.TrustedProxies); err != nil {
 		return err
 	}
-	a.authenticator = g.authenticator()
+	a.authenticator = g.authenticator(a.sources)
 	a.refusals = auth.NewRefusals(a.sources, g.log)
 	a.refusals.AuditTo(g.audit)
 	return nil

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/redisstore"
@@ -36,6 +37,42 @@ func TestConformanceTLS(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("a server of an unknown authority is trusted: %v", err)
 	}
+}
+
+// TestConformanceMutualTLS: every connection of store and bus shows the client certificate that the server requires.
+// Without it, and with one of another authority, there is none. A certificate that is replaced is used from then on.
+func TestConformanceMutualTLS(t *testing.T) {
+	url, ca, key := redistest.MutualTLS(t)
+	dir := t.TempDir()
+	dial := func(cert, key string) (*redisstore.Conn, error) {
+		return redisstore.Dial(t.Context(), redisstore.Options{
+			URL: url, CAFile: ca, CertFile: cert, KeyFile: key, Timeout: testkit.Limit,
+		})
+	}
+	strangerCert, strangerKey := testkit.Certificate(t, dir, time.Now().Add(time.Hour))
+	for what, pair := range map[string][2]string{"no": {}, "a stranger's": {strangerCert, strangerKey}} {
+		conn, err := dial(pair[0], pair[1])
+		if err == nil {
+			t.Errorf("%s certificate is enough", what)
+			_ = conn.Close()
+		}
+	}
+	if _, err := dial(ca, ""); err == nil || !strings.Contains(err.Error(), "both or neither") {
+		t.Errorf("a certificate without a key: %v", err)
+	}
+
+	for from, to := range map[string]string{ca: strangerCert, key: strangerKey} {
+		text, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(to, text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	registrytest.Run(t, opener(url, func(o *redisstore.Options) {
+		o.CAFile, o.CertFile, o.KeyFile = ca, strangerCert, strangerKey
+	}), "sessions", "bus")
 }
 
 // TestConformanceACL: a user with the rights that docs/deploy.md names, and no other, is enough.

@@ -181,6 +181,9 @@ type Options struct {
 	// CAFile is a PEM file with the certificates of the authorities that may have signed the servers' certificates.
 	// Empty: the system's authorities. Dial reads the file, and fails if it is set and the URL does not use TLS.
 	CAFile string
+	// CertFile and KeyFile are PEM files of the certificate by which the servers identify this client, and of its
+	// private key. Each connection reads them, so they may be replaced. Empty: no certificate.
+	CertFile, KeyFile string
 
 	registry.Limits
 
@@ -195,6 +198,12 @@ func CheckURL(raw string) error { return redisconn.CheckURL(raw) }
 
 // CheckCA returns an error if the file of authorities cannot be used for the servers of a URL. It does not connect.
 func CheckCA(raw, file string) error { return redisconn.CheckCA(raw, file) }
+
+// CheckClientCertificate returns an error if the files of certificate and key cannot be used for the servers of a URL. It
+// does not connect.
+func CheckClientCertificate(raw, certFile, keyFile string) error {
+	return redisconn.CheckClientCertificate(raw, certFile, keyFile)
+}
 
 // Conn is a connection to the servers of a fleet. Its stores and buses share its connections for commands and for
 // waiting. A bus also has its own connections. It is safe for concurrent use.
@@ -214,7 +223,9 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	servers := redisconn.Options{URL: o.URL, CAFile: o.CAFile, Timeout: o.Timeout, Log: o.Log}
+	servers := redisconn.Options{
+		URL: o.URL, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Timeout: o.Timeout, Log: o.Log,
+	}
 	if o.Meter != nil {
 		servers.Hook = newMeterHook(o.Meter)
 	}

@@ -92,6 +92,7 @@ var arrows = map[string][]string{
 		"internal",
 	},
 	"examples": {root, "agent", "agent/provider", "agent/sandbox", "ws/client"},
+	"deploy":   {},
 	"sdk":      {"ws/client"}, // has tests only, and what they share
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/internal/envconf"
 	"github.com/farhand/farhand/internal/typo"
 	"github.com/farhand/farhand/registry"
 )
@@ -118,8 +119,10 @@ func invocation(args []string) string {
 // remote talks to a running gateway over HTTP.
 type remote struct {
 	server string
-	token  string
+	token  string // of the flag, else of FARHAND_TOKEN
 	trust  *trust // nil: the system's authorities
+
+	environment map[string]string // may name the token's file
 }
 
 // flags adds the flags every command that talks to a gateway has. Their defaults come from the environment.
@@ -128,8 +131,8 @@ func (r *remote) flags(set *pflag.FlagSet, environ []string) {
 	server := cmp.Or(vars[envPrefix+"URL"], "http://127.0.0.1:8080")
 	set.StringVar(&r.server, "server", server, "URL of the gateway, or its host:port (FARHAND_URL)")
 	// The token is not the flag's default, or --help would print it.
-	set.StringVar(&r.token, "token", "", "bearer token (FARHAND_TOKEN)")
-	r.token = vars[envPrefix+"TOKEN"]
+	set.StringVar(&r.token, "token", "", "bearer token (FARHAND_TOKEN, or the file FARHAND_TOKEN_FILE)")
+	r.token, r.environment = vars[envPrefix+"TOKEN"], vars
 	r.trust = new(trust)
 	set.StringVar(&r.trust.file, "ca", vars[envPrefix+"CA"],
 		"PEM file of certificates to trust beside the system's authorities (FARHAND_CA)")
@@ -155,6 +158,24 @@ func (p problem) Error() string {
 		fmt.Fprintf(&b, "\n  reached the device: %s; call %s", p.Dispatched, p.CallID)
 	}
 	return b.String()
+}
+
+// bearer returns the token of the flag, else that of the environment.
+func (r *remote) bearer() (string, error) {
+	if r.token != r.environment[envPrefix+"TOKEN"] {
+		return r.token, nil
+	}
+	return tokenOf(r.environment)
+}
+
+// tokenOf returns the token of an environment, which may name the token's file.
+func tokenOf(environment map[string]string) (string, error) {
+	return envconf.Secret(environment, envPrefix+"TOKEN")
+}
+
+// hasToken reports whether an environment has a token.
+func hasToken(environment map[string]string) bool {
+	return environment[envPrefix+"TOKEN"]+environment[envPrefix+"TOKEN"+envconf.FileSuffix] != ""
 }
 
 // base returns the gateway's URL. Without a scheme it is plain HTTP.
@@ -186,8 +207,12 @@ func (r *remote) open(
 	if err != nil {
 		return nil, fmt.Errorf("--server must look like https://gateway.example.com: %w", err)
 	}
-	if r.token != "" {
-		header = append(header, "Authorization", "Bearer "+r.token)
+	token, err := r.bearer()
+	if err != nil {
+		return nil, err
+	}
+	if token != "" {
+		header = append(header, "Authorization", "Bearer "+token)
 	}
 	for pair := range slices.Chunk(header, 2) {
 		req.Header.Set(pair[0], pair[1])

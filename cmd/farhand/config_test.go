@@ -177,6 +177,15 @@ func TestConfigDoctorAndServeRefuse(t *testing.T) {
 		{[]string{"FARHAND_REDIS_URL=rediss://127.0.0.1:1", "FARHAND_REDIS_CA=/nonexistent/ca.pem"},
 			"FARHAND_REDIS_CA"},
 		{[]string{"FARHAND_REDIS_URL=redis://127.0.0.1:1", "FARHAND_REDIS_CA=" + noKey}, "FARHAND_REDIS_CA"},
+		{[]string{"FARHAND_REDIS_URL=rediss://127.0.0.1:1", "FARHAND_REDIS_TLS_CERT_FILE=" + cert},
+			"FARHAND_REDIS_TLS_CERT_FILE, FARHAND_REDIS_TLS_KEY_FILE: redis: set both or neither"},
+		{[]string{"FARHAND_REDIS_URL=rediss://127.0.0.1:1", "FARHAND_REDIS_TLS_CERT_FILE=" + cert,
+			"FARHAND_REDIS_TLS_KEY_FILE=" + otherKey}, "FARHAND_REDIS_TLS_KEY_FILE"},
+		{[]string{"FARHAND_TOKEN_FILE=/nonexistent/token"}, "FARHAND_TOKEN_FILE: open /nonexistent/token"},
+		{[]string{"FARHAND_TOKEN_FILE=" + noKey, "FARHAND_TOKEN=" + fleetToken},
+			"FARHAND_TOKEN and FARHAND_TOKEN_FILE are both set"},
+		{[]string{"FARHAND_MODEL_KEY_FILE=/dev/null"}, "FARHAND_MODEL_KEY_FILE: /dev/null: not a regular file"},
+		{[]string{"FARHAND_TOKEN_PREVIOUS=" + fleetToken}, "FARHAND_TOKEN_PREVIOUS: requires FARHAND_TOKEN"},
 	} {
 		environ := quietEnvironment(t, c.settings...)
 		name := strings.Join(c.settings, " ")
@@ -189,6 +198,32 @@ func TestConfigDoctorAndServeRefuse(t *testing.T) {
 		code, out, errOut := command(t, environ, "doctor", "--json")
 		if code != 1 || !strings.Contains(out, c.says) {
 			t.Errorf("%s: doctor exits %d\n%s%s", name, code, out, errOut)
+		}
+	}
+}
+
+// TestTokenOfAFile: a pod and the commands read the token from a file. A flag wins over it, and a file that is missing
+// is named.
+func TestTokenOfAFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(fleetToken+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := startPod(t, "FARHAND_TOKEN=", "FARHAND_TOKEN_FILE="+file)
+	for _, c := range []struct {
+		settings, args []string
+		says           string // empty: it succeeds
+	}{
+		{[]string{"FARHAND_TOKEN_FILE=" + file}, nil, ""},
+		{[]string{"FARHAND_TOKEN_FILE=/nonexistent/token"}, []string{"--token", fleetToken}, ""},
+		{[]string{"FARHAND_TOKEN_FILE=/nonexistent/token"}, nil, "FARHAND_TOKEN_FILE: open /nonexistent/token"},
+		{[]string{"FARHAND_TOKEN_FILE=" + file, "FARHAND_TOKEN=" + fleetToken}, nil, "are both set"},
+		{nil, nil, "unauthenticated"},
+	} {
+		code, out, errOut := command(t, c.settings, append([]string{"tools", "--server", p.url}, c.args...)...)
+		if (code == 0) != (c.says == "") || !strings.Contains(errOut, c.says) {
+			t.Errorf("%v %v: exit %d\n%s%s", c.settings, c.args, code, out, errOut)
 		}
 	}
 }

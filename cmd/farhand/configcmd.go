@@ -248,8 +248,11 @@ type variable struct {
 func variables() []variable {
 	var all []variable
 	for _, v := range envconf.Variables(reflect.ValueOf(farhand.Config{}), envPrefix) {
-		_, secret := v.Value.Interface().(farhand.Secret)
-		all = append(all, variable{Name: v.Name, Default: v.Default, Doc: v.Doc, secret: secret})
+		all = append(all, variable{Name: v.Name, Default: v.Default, Doc: v.Doc, secret: v.Secret()})
+		if v.Secret() {
+			all = append(all, variable{Name: v.Name + envconf.FileSuffix, Doc: "File that contains " + v.Name +
+				", at most 64 KiB; line breaks at its end are removed. Set only one of the two."})
+		}
 	}
 	return append(all, clientVariables...)
 }

@@ -216,7 +216,7 @@ func (a *application) suggestDemo(r remote, cfg farhand.Config, o demoOptions) {
 	}
 	if r.trust != nil {
 		export += " FARHAND_CA=" + shellWord(r.trust.file)
-		if env.ToMap(a.environ)[envPrefix+"TOKEN"] == "" {
+		if !hasToken(env.ToMap(a.environ)) {
 			export += " FARHAND_TOKEN=" + string(cfg.Token) // made up, so it is shown only here
 		}
 		header = ` --cacert "$FARHAND_CA"` + header

@@ -47,7 +47,7 @@ func (a *application) openNetwork(o demoOptions) (*demoNetwork, error) {
 // settings returns the variables that make the gateway reachable: its certificate, and a token unless there is one.
 func (n *demoNetwork) settings(vars map[string]string) []string {
 	set := []string{envPrefix + "TLS_CERT=" + n.cert.Pair, envPrefix + "TLS_KEY=" + n.cert.Pair}
-	if vars[envPrefix+"TOKEN"] == "" {
+	if !hasToken(vars) {
 		set = append(set, envPrefix+"TOKEN="+rand.Text())
 	}
 	return set

@@ -35,7 +35,7 @@ func (a *application) showPages(cfg farhand.Config, base string, reachable bool)
 
 // shownToken returns the token if the demo made it up. The person's own is not printed.
 func (a *application) shownToken(cfg farhand.Config) string {
-	if env.ToMap(a.environ)[envPrefix+"TOKEN"] != "" {
+	if hasToken(env.ToMap(a.environ)) {
 		return "of " + envPrefix + "TOKEN"
 	}
 	return string(cfg.Token)

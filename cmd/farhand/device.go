@@ -211,8 +211,12 @@ func (a *application) newDevice(
 	if err != nil {
 		return nil, err
 	}
+	token, err := o.remote.bearer()
+	if err != nil {
+		return nil, err
+	}
 	options := []client.Option{
-		client.WithToken(o.remote.token), client.WithName(o.name), client.WithSession(o.session),
+		client.WithToken(token), client.WithName(o.name), client.WithSession(o.session),
 		client.WithDevice(o.deviceID, o.name, runtime.GOOS), client.WithLabels(o.labels), client.WithLogger(log),
 		client.WithTLS(trusted),
 	}

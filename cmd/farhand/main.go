@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,8 +117,8 @@ func explainArguments(parent *cobra.Command) {
 	}
 }
 
-// release is set by release builds: -ldflags "-X main.release=v1.2.3".
-var release = ""
+// release and commit are set by release builds: -ldflags "-X main.release=v1.2.3 -X main.commit=…".
+var release, commit = "", ""
 
 // version returns the release, or else the version that the Go toolchain recorded.
 func version() string {
@@ -130,14 +131,36 @@ func version() string {
 	return "dev"
 }
 
+// revision returns what this program was built from: the commit of a release or of a working tree, else the checksum of
+// the module that `go install` fetched.
+func revision() string {
+	info, ok := debug.ReadBuildInfo()
+	found, changed := commit, ""
+	if found != "" || !ok {
+		return "commit " + cmp.Or(found, "unknown")
+	}
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			found = s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			changed = " with changes"
+		}
+	}
+	if found == "" && info.Main.Sum != "" {
+		return "module " + info.Main.Sum
+	}
+	return "commit " + cmp.Or(found, "unknown") + changed
+}
+
 func (a *application) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print the version of this program",
+		Short: "Print version, commit, Go version and platform of this program",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "farhand %s, %s, %s/%s\n", version(), runtime.Version(),
-				runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "farhand %s, %s, %s, %s/%s\n", version(), revision(),
+				runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	}
@@ -239,6 +262,13 @@ func (a *application) benchCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Out, o.Err, o.Terminal = a.out, a.err, isTerminal(a.err)
+			var err error
+			if !cmd.Flags().Changed("token") {
+				o.Token, err = tokenOf(env.ToMap(a.environ))
+			}
+			if err != nil {
+				return err
+			}
 			return bench.Run(cmd.Context(), o, asJSON)
 		},
 	}
@@ -247,11 +277,10 @@ func (a *application) benchCommand() *cobra.Command {
 	f.StringSliceVar(&o.Pods, "pods", nil,
 		"URLs of running pods, comma-separated: the first holds the devices, the second gets the calls of route cross")
 	f.StringSliceVar(&o.Routes, "route", o.Routes, "routes: local, cross")
-	f.StringVar(&o.Token, "token", "", "bearer token of the pods (FARHAND_TOKEN)")
+	f.StringVar(&o.Token, "token", "", "bearer token of the pods (FARHAND_TOKEN, or the file FARHAND_TOKEN_FILE)")
 	f.StringVar(&o.Redis, "redis", "", "URL of the pods' Redis, to show its CPU and memory")
 	f.IntSliceVar(&o.PIDs, "pids", nil,
 		"process ids of pods on this machine, to show their CPU and memory")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
-	o.Token = env.ToMap(a.environ)[envPrefix+"TOKEN"]
 	return cmd
 }

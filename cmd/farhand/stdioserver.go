@@ -205,7 +205,11 @@ func (a *application) mcpCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			cfg := mcpbridge.Config{URL: endpoint, Token: r.token, Client: client, Log: a.err}
+			token, err := r.bearer()
+			if err != nil {
+				return err
+			}
+			cfg := mcpbridge.Config{URL: endpoint, Token: token, Client: client, Log: a.err}
 			return mcpbridge.Run(cmd.Context(), cfg, a.in, a.out)
 		},
 	}

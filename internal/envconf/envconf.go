@@ -41,9 +41,11 @@ func Variables(of reflect.Value, prefix string) []Variable {
 	return all
 }
 
-// Parse reads a struct from an environment. The error lists all invalid values. Durations may have days; an int64 is a
-// size in bytes, with or without a unit.
+// Parse reads a struct from an environment, and its secrets also from files (Secret). The error lists all invalid values
+// and files. Durations may have days; an int64 is a size in bytes, with or without a unit.
 func Parse[T any](environment map[string]string, prefix string) (T, error) {
+	all := Variables(reflect.ValueOf(*new(T)), prefix)
+	environment, unread := readSecrets(all, environment)
 	t, err := env.ParseAsWithOptions[T](env.Options{
 		Prefix: prefix, Environment: environment,
 		FuncMap: map[reflect.Type]env.ParserFunc{
@@ -58,9 +60,9 @@ func Parse[T any](environment map[string]string, prefix string) (T, error) {
 		},
 	})
 	if err != nil {
-		err = explain(err, Variables(reflect.ValueOf(t), prefix), environment)
+		err = explain(err, all, environment)
 	}
-	return t, err
+	return t, errors.Join(unread, err)
 }
 
 // Default sets the fields of a struct that are zero to their defaults, except booleans.

@@ -19,19 +19,20 @@ import (
 
 // Pod has the functions that read the counters of a pod.
 type Pod struct {
-	Routing    func() routing.Stats
-	Sockets    func() ws.Stats
-	API        func() api.Stats
-	Refusals   func() map[string]int64
-	Audit      func() audit.Stats
-	Turns      func() chat.Stats                      // nil without a model
-	RedisPools func() map[string]redisstore.PoolStats // nil without Redis
-	Bus        func() bus.Stats                       // nil without Redis
-	PolicyFile func() policy.Status                   // nil without a policy file
-	TLS        func() certificate.Status              // nil without a certificate
-	Hooks      []func() hooks.Stats                   // of the HTTP hooks
-	MCPServers func() []upstream.Status               // nil without MCP servers
-	Pools      []func() map[string]share.Stats        // by name, which is one of poolNames
+	Routing        func() routing.Stats
+	Sockets        func() ws.Stats
+	API            func() api.Stats
+	Refusals       func() map[string]int64
+	PreviousTokens func() int64 // nil without FARHAND_TOKEN_PREVIOUS
+	Audit          func() audit.Stats
+	Turns          func() chat.Stats                      // nil without a model
+	RedisPools     func() map[string]redisstore.PoolStats // nil without Redis
+	Bus            func() bus.Stats                       // nil without Redis
+	PolicyFile     func() policy.Status                   // nil without a policy file
+	TLS            func() certificate.Status              // nil without a certificate
+	Hooks          []func() hooks.Stats                   // of the HTTP hooks
+	MCPServers     func() []upstream.Status               // nil without MCP servers
+	Pools          []func() map[string]share.Stats        // by name, which is one of poolNames
 }
 
 func policyFile(n policy.Status) []current {
@@ -243,6 +244,11 @@ func authRefusals(n map[string]int64) []current {
 			"WebSocket handshake, too many sessions or pairing requests from one source, too many pending pairing "+
 			"requests.",
 		counted("reason", auth.RefusalKinds(), n))}
+}
+
+func previousTokens(uses int64) []current {
+	return []current{counter("farhand_auth_previous_token_total",
+		"Requests and connections with a token of FARHAND_TOKEN_PREVIOUS.", one(uses))}
 }
 
 func turns(n chat.Stats) []current {

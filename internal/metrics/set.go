@@ -111,6 +111,7 @@ func (s *Set) Watch(p Pod) {
 	watch(s, p.Sockets, sockets, traffic)
 	watch(s, p.API, refusals)
 	watch(s, p.Refusals, authRefusals)
+	watch(s, p.PreviousTokens, previousTokens)
 	watch(s, p.Turns, turns)
 	watch(s, p.RedisPools, redisPools)
 	watch(s, p.Bus, busMessages)

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Certificate writes a certificate for this machine to cert.pem and key.pem in a folder, in place of an earlier one.
+// Certificate writes a certificate for this machine, as server and as client, to cert.pem and key.pem in a folder, in place of an earlier one.
 // TrustOf returns a client's configuration that accepts it until then.
 func Certificate(t testing.TB, dir string, until time.Time) (certFile, keyFile string) {
 	t.Helper()
@@ -34,8 +34,9 @@ func Certificate(t testing.TB, dir string, until time.Time) (certFile, keyFile s
 	}
 	template := x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "localhost"}, NotBefore: from.Add(-time.Hour), NotAfter: until,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		DNSNames:    []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, &template, &template, &key.PublicKey, key)
 	if err != nil {

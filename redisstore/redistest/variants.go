@@ -1,15 +1,15 @@
 package redistest
 
 import (
-	"crypto/x509"
-	"encoding/pem"
 	"net"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
+
+	"github.com/farhand/farhand/internal/testkit"
 )
 
 // Valkey starts a valkey-server: the one on the PATH, else the one that `make deps` put into .cache/bin.
@@ -43,30 +43,26 @@ func moduleRoot(t testing.TB) string {
 	}
 }
 
-// TLS starts a server that also listens with TLS, with the certificate of net/http/httptest, which no system trusts. It
-// returns its URL and the file with the certificate's authority.
+// TLS starts a server that also listens with TLS, with a certificate that no system trusts. It returns its URL and the
+// file with the certificate's authority.
 func TLS(t testing.TB) (url, caFile string) {
 	t.Helper()
-	server := httptest.NewTLSServer(nil)
-	defer server.Close()
-	pair := server.TLS.Certificates[0] // its own authority
-	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	caFile, keyFile := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "key.pem")
-	writePEM(t, caFile, "CERTIFICATE", pair.Certificate[0])
-	writePEM(t, keyFile, "PRIVATE KEY", der)
-	port := strconv.Itoa(freePort(t))
-	Start(t, "--tls-port", port, "--tls-cert-file", caFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", caFile,
-		"--tls-auth-clients", "no")
-	return "rediss://" + net.JoinHostPort(host, port), caFile
+	url, caFile, _ = startTLS(t, "no")
+	return url, caFile
 }
 
-func writePEM(t testing.TB, path, kind string, der []byte) {
+// MutualTLS starts a server like TLS that also requires a certificate of its clients. Its authority's, with keyFile, is
+// one.
+func MutualTLS(t testing.TB) (url, caFile, keyFile string) {
 	t.Helper()
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	return startTLS(t, "yes")
+}
+
+func startTLS(t testing.TB, authClients string) (url, caFile, keyFile string) {
+	t.Helper()
+	caFile, keyFile = testkit.Certificate(t, t.TempDir(), time.Now().Add(time.Hour))
+	port := strconv.Itoa(freePort(t))
+	Start(t, "--tls-port", port, "--tls-cert-file", caFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", caFile,
+		"--tls-auth-clients", authClients)
+	return "rediss://" + net.JoinHostPort(host, port), caFile, keyFile
 }

@@ -6,8 +6,6 @@ package auth
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"fmt"
 	"net"
 	"net/http"
@@ -53,29 +51,6 @@ func NamesUsers(a Authenticator) bool {
 	says, ok := a.(interface{ NamesUsers() bool })
 	return !ok || says.NamesUsers()
 }
-
-// CredentialToken is Identity.Credential of requests with the shared token.
-const CredentialToken = "token"
-
-// StaticToken accepts one token, shared by all devices and callers. Its holders are admins.
-type StaticToken struct{ digest [sha256.Size]byte }
-
-// NewStaticToken returns an authenticator for the token, which must not be empty.
-func NewStaticToken(token string) StaticToken {
-	return StaticToken{digest: sha256.Sum256([]byte(token))}
-}
-
-// Authenticate implements Authenticator. It takes the same time for every wrong token.
-func (s StaticToken) Authenticate(_ context.Context, _ *http.Request, token string) (Identity, error) {
-	digest := sha256.Sum256([]byte(token))
-	if token == "" || subtle.ConstantTimeCompare(digest[:], s.digest[:]) != 1 {
-		return Identity{}, registry.Errorf(registry.CodeUnauthenticated, "A valid bearer token is required.")
-	}
-	return Identity{Tenant: registry.DefaultTenant, Admin: true, Credential: CredentialToken}, nil
-}
-
-// NamesUsers returns false.
-func (StaticToken) NamesUsers() bool { return false }
 
 // Anonymous accepts every request as an admin. It is for a server that only this machine can reach.
 type Anonymous struct{}

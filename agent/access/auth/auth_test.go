@@ -1,9 +1,12 @@
 package auth_test
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -198,6 +201,25 @@ func TestStaticToken(t *testing.T) {
 	// A gateway configured wrongly with an empty token lets nobody in, rather than everybody.
 	if _, err := auth.NewStaticToken("").Authenticate(t.Context(), nil, ""); err == nil {
 		t.Error("an empty token is accepted")
+	}
+	var log bytes.Buffer
+	rotation := auth.NewRotation(auth.Sources{}, slog.New(slog.NewTextHandler(&log, nil)))
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/tools?token=older", nil)
+	rotating := a.Accepting([]string{"older", "oldest"}, rotation)
+	for n, token := range []string{"s3cret", "older", "oldest"} {
+		got, err := rotating.Authenticate(t.Context(), r, token)
+		if err != nil || got.Credential != id.Credential || !got.Admin || rotation.Uses() != int64(n) {
+			t.Errorf("%q: %+v, %v, %d uses", token, got, err, rotation.Uses())
+		}
+	}
+	for _, wrong := range []string{"", "olde", "older,oldest"} {
+		if _, err := rotating.Authenticate(t.Context(), r, wrong); !errors.Is(err, registry.CodeUnauthenticated) {
+			t.Errorf("%q: %v", wrong, err)
+		}
+	}
+	if text := log.String(); strings.Count(text, "FARHAND_TOKEN_PREVIOUS is still used") != 2 ||
+		!strings.Contains(text, "path=/api/tools source=192.0.2.1") || strings.Contains(text, "older") {
+		t.Errorf("%s", text)
 	}
 	if id, err := (auth.Anonymous{}).Authenticate(t.Context(), nil, ""); err != nil ||
 		id.Tenant != registry.DefaultTenant {

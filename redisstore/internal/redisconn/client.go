@@ -56,7 +56,7 @@ const reloadInterval = 5 * time.Second
 func newClient(a address, p pool) redis.UniversalClient {
 	var config *tls.Config
 	if a.tls {
-		config = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: a.roots}
+		config = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: a.roots, GetClientCertificate: a.certificate()}
 	}
 	options := &redis.UniversalOptions{
 		Addrs: a.hosts, IsClusterMode: a.topology == topologyCluster, MasterName: a.master, DB: a.db,
@@ -103,10 +103,13 @@ func (l clientLog) Printf(ctx context.Context, format string, v ...any) {
 
 // Options configures a Conn.
 type Options struct {
-	URL    string       // see CheckURL
-	CAFile string       // PEM file of the authorities that may sign the servers' certificates; default: the system's
-	Hook   redis.Hook   // of the clients for commands and for sessions; default: none
-	Log    *slog.Logger // default: discard
+	URL    string // see CheckURL
+	CAFile string // PEM file of the authorities that may sign the servers' certificates; default: the system's
+	// PEM files of this client's certificate and of its private key, read at each connection; default: none
+	CertFile, KeyFile string
+
+	Hook redis.Hook   // of the clients for commands and for sessions; default: none
+	Log  *slog.Logger // default: discard
 
 	Timeout time.Duration // of dialling, of one read and of one write; default DefaultTimeout
 }
@@ -128,7 +131,7 @@ func Dial(ctx context.Context, o Options, scripts ...*Scripts) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := addr.trust(o.CAFile); err != nil {
+	if err := errors.Join(addr.trust(o.CAFile), addr.identify(o.CertFile, o.KeyFile)); err != nil {
 		return nil, err
 	}
 	addr.timeout = o.Timeout

@@ -2,6 +2,7 @@ package redisconn
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -37,6 +38,8 @@ type address struct {
 	hosts    []string // host:port; of the sentinels with topologySentinel
 	tls      bool
 	roots    *x509.CertPool // authorities of the servers' certificates; nil: the system's
+	cert     string         // file of this client's certificate; empty: none
+	key      string         // file of its private key
 	username string
 	password string
 	master   string // with topologySentinel
@@ -63,6 +66,35 @@ func (a *address) trust(caFile string) error {
 	return nil
 }
 
+// identify sets the files of this client's certificate and key, and reads them once to find mistakes early.
+func (a *address) identify(certFile, keyFile string) error {
+	switch {
+	case certFile == "" && keyFile == "":
+		return nil
+	case certFile == "" || keyFile == "":
+		return errors.New("redis: set both or neither: a client certificate is of no use without its key")
+	case !a.tls:
+		return errors.New("redis: a client certificate is set, but the URL does not use TLS; use rediss://")
+	}
+	a.cert, a.key = certFile, keyFile
+	if _, err := tls.LoadX509KeyPair(certFile, keyFile); err != nil {
+		return fmt.Errorf("redis: read the client certificate: %w", err)
+	}
+	return nil
+}
+
+// certificate returns what reads this client's certificate for a connection, or nil if it has none.
+func (a *address) certificate() func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	if a.cert == "" {
+		return nil
+	}
+	cert, key := a.cert, a.key
+	return func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		return &pair, err
+	}
+}
+
 // CheckURL returns an error if a URL is invalid. It does not connect, and does not repeat the password. The forms are:
 //
 //	redis://[user:password@]host:port[/db]                           one server
@@ -83,6 +115,15 @@ func CheckCA(raw, file string) error {
 		return err
 	}
 	return a.trust(file)
+}
+
+// CheckClientCertificate is documented at redisstore.CheckClientCertificate.
+func CheckClientCertificate(raw, certFile, keyFile string) error {
+	a, err := parseURL(raw)
+	if err != nil {
+		return err
+	}
+	return a.identify(certFile, keyFile)
 }
 
 // parseURL reads the forms of URL that CheckURL accepts. Its errors name the fault and quote nothing of the URL: a
