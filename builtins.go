@@ -36,6 +36,7 @@ type builtins struct {
 	noHost     string
 	sandbox    sandbox.Engine // nil: noSandbox says why
 	noSandbox  string
+	containers *docker.Engine    // of sandbox; nil: it has none
 	browsers   *browser.Browsers // nil: it is not enabled
 	running    *share.Pool       // commands; nil: they are not enabled
 }
@@ -138,7 +139,9 @@ func (g *Gateway) openEngine(ctx context.Context, name string) (sandbox.Engine, 
 	if err := docker.Probe(ctx, cfg); err != nil {
 		return nil, err
 	}
-	return docker.New(cfg)
+	var err error
+	g.builtins.containers, err = docker.New(cfg)
+	return g.builtins.containers, err
 }
 
 // localTools returns the tools that run in this process: the gateway's enabled ones and those of the program.

@@ -101,6 +101,7 @@ type Gateway struct {
 
 	draining   context.Context    // ends when the gateway begins to stop
 	beginDrain context.CancelFunc // ends it
+	drainBegan atomic.Int64       // when it ended, in ns; 0: it has not
 	closing    context.Context    // ends when no new turns start
 	endTurns   context.CancelFunc // ends it
 	lastIdle   atomic.Int64       // when a connection was last kept open for another request, in ns
@@ -290,6 +291,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(ctx, g.cfg.DrainTimeout)
 		defer cancel()
 	}
+	g.drainBegan.Store(time.Now().UnixNano())
 	g.beginDrain()
 	var errs []error
 	gentle, cancel := context.WithDeadline(ctx, reserved(ctx))

@@ -6,10 +6,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/url"
 	"sync"
 	"time"
 
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/internal/metrics"
 	"github.com/farhand/farhand/internal/share"
@@ -85,7 +87,8 @@ func (m *monitoring) handler() http.Handler {
 func (m *monitoring) watch(g *Gateway, handler *api.Handler, refusals *auth.Refusals) {
 	p := metrics.Pod{
 		Routing: g.pod.Stats, Sockets: g.devices.Stats, API: handler.Stats, Refusals: refusals.Counts,
-		Audit: g.audit.Stats,
+		Audit: g.audit.Stats, Tenants: g.devices.Tenants, Approvals: g.approvals.Stats, Drained: g.drained,
+		Disks: g.disks(),
 	}
 	if g.chat != nil {
 		p.Turns = g.chat.Stats
@@ -96,6 +99,12 @@ func (m *monitoring) watch(g *Gateway, handler *api.Handler, refusals *auth.Refu
 	}
 	if g.rotation != nil {
 		p.PreviousTokens = g.rotation.Uses
+	}
+	if g.builtins.containers != nil {
+		p.Containers = g.builtins.containers.Stats
+	}
+	if g.builtins.browsers != nil {
+		p.Browsers = g.builtins.browsers.Stats
 	}
 	if g.policyFile != nil {
 		p.PolicyFile = g.policyFile.Status
@@ -119,6 +128,40 @@ func (m *monitoring) watch(g *Gateway, handler *api.Handler, refusals *auth.Refu
 		defer close(m.done)
 		_ = m.server.Serve(m.listener) // ends with close
 	}()
+}
+
+// disks returns a reader of the disks of the folders that this pod writes to.
+func (g *Gateway) disks() func() []metrics.Disk {
+	dirs := make(map[string]string)
+	if g.stateFile != nil {
+		dirs[metrics.FolderData] = g.cfg.DataDir
+	}
+	if g.files != nil {
+		where, _, _ := g.cfg.blobURL(g.settings.store != nil) // valid, because the files are open
+		if u, err := url.Parse(where); err == nil && u.Scheme == "file" {
+			dirs[metrics.FolderBlobs] = u.Path
+		}
+	}
+	if g.builtins.workspaces != nil {
+		dirs[metrics.FolderWorkspaces], _ = g.cfg.workspaceDir()
+	}
+	return func() (all []metrics.Disk) {
+		for folder, dir := range dirs {
+			if free, size, err := sandbox.Disk(dir); err == nil { // else the system cannot say
+				all = append(all, metrics.Disk{Folder: folder, Free: free, Size: size})
+			}
+		}
+		return all
+	}
+}
+
+// drained returns the used part of the time for stopping, 0 to 1.
+func (g *Gateway) drained() float64 {
+	began := g.drainBegan.Load()
+	if began == 0 {
+		return 0
+	}
+	return min(time.Since(time.Unix(0, began)).Seconds()/g.cfg.DrainTimeout.Seconds(), 1)
 }
 
 // pools returns the readers of the pools that tenants share.

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/farhand/farhand/agent/tools/upstream"
 	"github.com/farhand/farhand/internal/metrics"
@@ -53,6 +54,33 @@ func get(t *testing.T, url string, header http.Header) (status int, body string)
 		t.Fatal(err)
 	}
 	return resp.StatusCode, string(text)
+}
+
+// TestDisksAndStoppingHaveMetrics: the disks of the folders that a pod writes to, and how much of its time to stop is
+// used.
+func TestDisksAndStoppingHaveMetrics(t *testing.T) {
+	g := openGateway(t, func(c *Config) {
+		c.DataDir, c.WorkspaceDir, c.Builtins = t.TempDir(), t.TempDir(), []string{"read"}
+		c.BlobURL, c.DrainTimeout = Secret("file://"+t.TempDir()), time.Minute
+	})
+	found := make(map[string]bool)
+	for _, d := range g.disks()() {
+		if found[d.Folder] = true; d.Free <= 0 || d.Size < d.Free {
+			t.Errorf("%+v", d)
+		}
+	}
+	if !found[metrics.FolderData] || !found[metrics.FolderBlobs] || !found[metrics.FolderWorkspaces] {
+		t.Errorf("disks of %v", found)
+	}
+	if used := g.drained(); used != 0 {
+		t.Errorf("%v is used before it stops", used)
+	}
+	for since, want := range map[time.Duration]float64{15 * time.Second: 0.25, time.Hour: 1} {
+		g.drainBegan.Store(time.Now().Add(-since).UnixNano())
+		if used := g.drained(); used < want || used > want+0.5 {
+			t.Errorf("%v is used after %v", used, since)
+		}
+	}
 }
 
 // TestEachPoolHasItsMetrics: every pool of a pod that has all it may have is one of those that are described.

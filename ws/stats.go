@@ -191,6 +191,9 @@ func (s *Server) Pools() map[string]share.Stats {
 	}
 }
 
+// Tenants returns how many connections each tenant has.
+func (s *Server) Tenants() map[string]int64 { return s.sockets.ByTenant() }
+
 func loaded[K comparable](counts map[K]*atomic.Int64) map[K]int64 {
 	m := make(map[K]int64, len(counts))
 	for k, n := range counts {

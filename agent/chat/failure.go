@@ -153,6 +153,9 @@ type TurnEnd struct {
 	Usage    provider.Usage
 	Calls    int // requested tool calls
 	Duration time.Duration
+
+	Answers int           // complete answers of the model
+	Failure provider.Kind // why its last request failed; empty: it did not
 }
 
 // emitter sends events, one at a time even if calls end concurrently, and none after the last.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -45,6 +46,9 @@ func (l *loop) generate(ctx context.Context, listed []agent.ShownTool) (provider
 
 	said := draft.message()
 	l.count(request, answer, said)
+	if failed, ok := errors.AsType[*provider.Error](err); ok {
+		l.failed = failed.Kind
+	}
 	if err != nil {
 		said.Interrupted, said.Tainted = true, l.knows().Tainted()
 		if keepErr := l.record(ctx, said); keepErr != nil {
@@ -59,6 +63,7 @@ func (l *loop) generate(ctx context.Context, listed []agent.ShownTool) (provider
 		answer.Message.Content += noteRefused
 		l.stream(draft, provider.Delta{Refusal: noteRefused})
 	}
+	l.answers++
 	l.release(answer.Message.ToolCalls)
 	m := answer.Message
 	m.Role, m.Turn, m.At = provider.RoleAssistant, l.turn, said.At
@@ -84,6 +89,7 @@ func (l *loop) stream(draft *draft, d provider.Delta) {
 func (l *loop) count(r provider.Request, a provider.Answer, said provider.Message) {
 	l.usage.Input += a.Usage.Input
 	l.usage.Output += a.Usage.Output
+	l.usage.Cached += a.Usage.Cached
 	tokens := a.Usage.Input + a.Usage.Output
 	if tokens == 0 {
 		said.ToolCalls = a.Message.ToolCalls

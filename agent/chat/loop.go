@@ -53,7 +53,9 @@ type loop struct {
 	refusal  strings.Builder  // the part of it that explains a refusal
 	calls    []CallReport
 	usage    provider.Usage
-	tokens   int // tokens that count against Limits.Tokens
+	answers  int           // of the model
+	failed   provider.Kind // of the model's last request
+	tokens   int           // tokens that count against Limits.Tokens
 	stop     provider.StopReason
 
 	continuations continuations       // for a completion
@@ -342,6 +344,7 @@ func (e *Engine) carryOut(
 	if e.cfg.Activity != nil {
 		end := TurnEnd{
 			Outcome: OutcomeDone, Usage: reply.Usage, Calls: len(reply.Calls), Duration: reply.Duration,
+			Answers: l.answers, Failure: l.failed,
 		}
 		if failed, ok := errors.AsType[*Error](err); ok {
 			end.Outcome, end.Code = OutcomeError, failed.Code

@@ -264,10 +264,12 @@ func TestActivity(t *testing.T) {
 			h.started[0].Turn == "" {
 			t.Errorf("started %+v", h.started)
 		}
-		if h.finished[0].Outcome != OutcomeDone || h.finished[0].Calls != 1 || h.finished[0].Usage.Output != 10 {
+		if h.finished[0].Outcome != OutcomeDone || h.finished[0].Calls != 1 || h.finished[0].Usage.Output != 10 ||
+			h.finished[0].Answers != 2 || h.finished[0].Failure != "" {
 			t.Errorf("finished %+v", h.finished[0])
 		}
-		if h.finished[1].Outcome != OutcomeError || h.finished[1].Code != CodeProvider {
+		if h.finished[1].Outcome != OutcomeError || h.finished[1].Code != CodeProvider ||
+			h.finished[1].Answers != 0 || h.finished[1].Failure == "" {
 			t.Errorf("finished %+v", h.finished[1])
 		}
 	})

@@ -191,7 +191,7 @@ func (s *anthropicStream) read(e ssereader.Event) error {
 // count stores the token counts of an event. Counts are cumulative. The second event may omit the input.
 func (s *anthropicStream) count(u anthropicUsage) {
 	if sum := u.Input + u.CacheRead + u.CacheCreation; sum > 0 {
-		s.a.usage.Input = int(sum)
+		s.a.usage.Input, s.a.usage.Cached = int(sum), int(u.CacheRead)
 	}
 	if u.Output > 0 {
 		s.a.usage.Output = int(u.Output)

@@ -179,7 +179,7 @@ func TestAnthropicOddities(t *testing.T) {
 			Role: provider.RoleAssistant, Content: "at once, and later",
 			ToolCalls: []provider.ToolCall{{ID: "w", Name: "whole", Args: `{"a":[1]}`}},
 		},
-		Stop: provider.StopToolCalls, Usage: provider.Usage{Input: 321, Output: 9},
+		Stop: provider.StopToolCalls, Usage: provider.Usage{Input: 321, Output: 9, Cached: 20},
 	}
 	if !reflect.DeepEqual(a, want) || h.said() != "at once, and later" {
 		t.Errorf("answer %+v, heard %q", a, h.text)

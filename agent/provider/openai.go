@@ -120,6 +120,9 @@ type openAIChunk struct {
 	Usage   struct {
 		PromptTokens     lenientInt `json:"prompt_tokens"`
 		CompletionTokens lenientInt `json:"completion_tokens"`
+		PromptDetails    struct {
+			Cached lenientInt `json:"cached_tokens"`
+		} `json:"prompt_tokens_details"`
 	} `json:"usage"`
 }
 
@@ -180,7 +183,9 @@ func (s openAIStream) read(e ssereader.Event) error {
 		return err
 	}
 	if u := chunk.Usage; u.PromptTokens > 0 || u.CompletionTokens > 0 {
-		s.a.usage = Usage{Input: int(u.PromptTokens), Output: int(u.CompletionTokens)}
+		s.a.usage = Usage{
+			Input: int(u.PromptTokens), Output: int(u.CompletionTokens), Cached: int(u.PromptDetails.Cached),
+		}
 	}
 	if len(chunk.Choices) == 0 || chunk.Choices[0].Index != 0 {
 		return nil

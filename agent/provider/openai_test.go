@@ -160,9 +160,10 @@ func TestOpenAIOddities(t *testing.T) {
 			`data: {"choices":[{"index":0,"delta":{"content":"a"}}],` +
 				`"usage":{"prompt_tokens":3,"completion_tokens":1}}` + "\n\n" +
 				`data: {"choices":[{"index":0,"delta":{"content":"b"},"finish_reason":"stop"}],` +
-				`"usage":{"prompt_tokens":3,"completion_tokens":2}}` + "\n\n",
+				`"usage":{"prompt_tokens":3,"completion_tokens":2,` +
+				`"prompt_tokens_details":{"cached_tokens":1}}}` + "\n\n",
 			provider.Answer{Message: provider.Message{Content: "ab"}, Stop: provider.StopEnd,
-				Usage: provider.Usage{Input: 3, Output: 2}},
+				Usage: provider.Usage{Input: 3, Output: 2, Cached: 1}},
 		},
 		"tokens below zero": {
 			`data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}],` +

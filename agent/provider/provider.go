@@ -134,6 +134,7 @@ const (
 type Usage struct {
 	Input  int `json:"input_tokens"`
 	Output int `json:"output_tokens"`
+	Cached int `json:"cached_tokens,omitempty"` // the part of Input that the provider read from its cache
 }
 
 // Answer is the answer of a model.
@@ -165,6 +166,9 @@ const (
 	KindFailure Kind = "failure" // the provider failed or cannot be reached, even after retries
 	KindBroken  Kind = "broken"  // the stream broke or became invalid in the middle of an answer
 )
+
+// Kinds returns all kinds.
+func Kinds() []Kind { return []Kind{KindAuth, KindRequest, KindLimit, KindFailure, KindBroken} }
 
 // Error is a failure of a provider. Message is for people and contains no secret.
 type Error struct {

@@ -19,9 +19,19 @@ var errStopped = errors.New("sandbox: stopped")
 
 // Free returns the free space of a workspace's disk.
 func Free(w Workspace) (DiskSpace, error) {
-	var disk unix.Statfs_t
-	err := retry(func() error { return unix.Statfs(w.Dir, &disk) })
+	disk, err := diskOf(w.Dir)
 	return DiskSpace{Bytes: int64(disk.Bavail) * int64(disk.Bsize), Files: int64(disk.Ffree)}, err
+}
+
+// Disk returns the free bytes and the size of a folder's disk.
+func Disk(dir string) (free, size int64, err error) {
+	disk, err := diskOf(dir)
+	return int64(disk.Bavail) * int64(disk.Bsize), int64(disk.Blocks) * int64(disk.Bsize), err
+}
+
+func diskOf(dir string) (disk unix.Statfs_t, err error) {
+	err = retry(func() error { return unix.Statfs(dir, &disk) })
+	return disk, err
 }
 
 // Measure returns the usage of a workspace. It walks folders by descriptor and follows no link, so long paths and

@@ -11,6 +11,9 @@ import (
 // Free fails: free space is not supported on this system.
 func Free(Workspace) (DiskSpace, error) { return DiskSpace{}, errors.ErrUnsupported }
 
+// Disk fails: free space is not supported on this system.
+func Disk(string) (free, size int64, err error) { return 0, 0, errors.ErrUnsupported }
+
 // Measure fails: measuring is not supported on this system.
 func Measure(Workspace, <-chan struct{}) (Usage, error) { return Usage{}, errors.ErrUnsupported }
 

@@ -26,7 +26,8 @@ const root = "."
 var arrows = map[string][]string{
 	"internal": {},
 	"internal/metrics": { // one place reads the counters of all rooms
-		"api", "api/wire", "ws", "agent", "agent/access", "agent/chat", "agent/hooks", "agent/tools/upstream",
+		"api", "api/wire", "ws", "agent", "agent/access", "agent/access/approval", "agent/chat", "agent/hooks",
+		"agent/provider", "agent/sandbox", "agent/tools", "agent/tools/upstream",
 		"redisstore", "redisstore/bus", "registry", "registry/routing", "internal",
 	},
 	"registry":                  {"internal"},
@@ -92,7 +93,7 @@ var arrows = map[string][]string{
 		"internal",
 	},
 	"examples": {root, "agent", "agent/provider", "agent/sandbox", "ws/client"},
-	"deploy":   {},
+	"deploy":   {},            // has tools of releases, and tests
 	"sdk":      {"ws/client"}, // has tests only, and what they share
 }
 

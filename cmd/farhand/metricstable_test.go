@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/farhand/farhand/agent/hooks"
-	"github.com/farhand/farhand/agent/tools/upstream"
 	"github.com/farhand/farhand/internal/metrics"
 )
 
@@ -14,31 +12,26 @@ const longList = 16
 
 // metricsTable returns all metrics as a table for a document, with the bound of their series.
 func metricsTable() string {
-	s := metrics.New([]string{"model"}, "version")
-	s.Watch(metrics.Pod{
-		Hooks:      []func() hooks.Stats{func() hooks.Stats { return hooks.Stats{} }},
-		MCPServers: func() []upstream.Status { return []upstream.Status{{}} },
-	})
 	var b strings.Builder
 	b.WriteString("| metric | kind | labels | meaning | series |\n| --- | --- | --- | --- | --- |\n")
 	total := 0
-	for _, m := range s.Metrics() {
+	for _, m := range metrics.Table() {
 		total += m.Bound()
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %d |\n", m.Name, m.Kind, labelsOf(m), m.Help, m.Bound())
 	}
 	fmt.Fprintf(&b, "\nAt most %d series on one pod with one model, one HTTP hook and one MCP server, %d more for "+
 		"each further\nmodel, beside those of the Go runtime (`go_…`) and the process (`process_…`). What has not "+
-		"happened has no series: a\npod in ordinary use has a tenth of that.\n", total, perModel(s))
+		"happened has no series: a\npod in ordinary use has a tenth of that.\n", total, perModel())
 	return b.String()
 }
 
 // perModel returns how many series each configured model can have.
-func perModel(s *metrics.Set) int {
+func perModel() int {
 	n := 0
-	for _, m := range s.Metrics() {
+	for _, m := range metrics.Table() {
 		for _, l := range m.Labels {
 			if l.Name == "model" {
-				n += m.Bound() / len(l.Values)
+				n += m.Bound() / (len(l.Values) + l.More)
 			}
 		}
 	}
@@ -57,6 +50,8 @@ func labelsOf(m metrics.Metric) string {
 			all = append(all, "`server` (one of the file)")
 		case l.Name == "version":
 			all = append(all, "`version`")
+		case l.More > 0:
+			all = append(all, fmt.Sprintf("`%s` (%d chosen ones, `other`)", l.Name, l.More))
 		case len(l.Values) > longList:
 			all = append(all, fmt.Sprintf("`%s` (%d values)", l.Name, len(l.Values)))
 		default:

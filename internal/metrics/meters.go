@@ -2,12 +2,16 @@ package metrics
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
@@ -31,6 +35,7 @@ type wayCounters struct {
 type Calls struct {
 	ways    map[callWay]*wayCounters // never changes
 	summary *summary
+	tenants *tenants
 }
 
 var _ agent.Meter = (*Calls)(nil)
@@ -40,11 +45,11 @@ func newCalls(s *Set) *Calls {
 	routes := []agent.CallRoute{agent.RouteNone, agent.RouteLocalTool, agent.RouteLocal, agent.RouteRemote}
 	outcomes := []string{agent.OutcomeSucceeded, agent.OutcomeFailed, agent.OutcomeReplayed}
 	outcomes = append(append(outcomes, texts(registry.Codes())...), other)
-	endpoint, route := Label{"endpoint", texts(endpoints)}, Label{"route", texts(routes)}
-	c := &Calls{ways: make(map[callWay]*wayCounters), summary: s.summary}
+	endpoint, route := Label{Name: "endpoint", Values: texts(endpoints)}, Label{Name: "route", Values: texts(routes)}
+	c := &Calls{ways: make(map[callWay]*wayCounters), summary: s.summary, tenants: s.tenants}
 	calls := s.counters("farhand_calls_total",
 		"Finished calls on the pod that received them, by endpoint, route to the tool, and outcome.",
-		[]Label{endpoint, route, {"outcome", outcomes}})
+		[]Label{endpoint, route, {Name: "outcome", Values: outcomes}})
 	durations := s.histograms("farhand_call_duration_seconds",
 		"Duration of calls that the tool answered, from the request to the result.",
 		[]Label{endpoint, route}, callBuckets)
@@ -66,6 +71,7 @@ func (c *Calls) CallEnded(end agent.CallEnd) {
 	}
 	w.outcomes.add(end.Outcome, 1)
 	c.summary.call(end)
+	c.tenants.call(end)
 	if end.Outcome == agent.OutcomeSucceeded || end.Outcome == agent.OutcomeFailed {
 		w.duration.get().Observe(end.Duration.Seconds())
 	}
@@ -80,26 +86,45 @@ type Turns struct {
 	calls     tally             // by channel
 	input     tally             // by model
 	output    tally             // by model
+	cached    tally             // by model
+	requests  map[string]tally  // by model; never changes
+	tenants   *tenants
+	cost      *prometheus.CounterVec
+	models    []string
+
+	// Price returns the price of a model's tokens. It is false if the price is unknown: then no cost is counted. Set it
+	// before the first turn; nil: no price is known.
+	Price func(model string, u provider.Usage) (cost float64, known bool)
 }
 
 var _ chat.Activity = (*Turns)(nil)
 
 func newTurns(s *Set, models []string) *Turns {
 	channels := []string{chat.ChannelChat, chat.ChannelCompletion}
-	channel := Label{"channel", channels}
+	channel := Label{Name: "channel", Values: channels}
 	outcomes := texts([]chat.Outcome{chat.OutcomeDone, chat.OutcomeAborted, chat.OutcomeError, other})
 	models = append(append([]string(nil), models...), other)
+	model := Label{Name: "model", Values: models}
 	ended := s.counters("farhand_turns_total",
 		"Finished turns of conversations, by channel and outcome.",
-		[]Label{channel, {"outcome", outcomes}})
+		[]Label{channel, {Name: "outcome", Values: outcomes}})
 	durations := s.histograms("farhand_turn_duration_seconds", "Duration of turns, including tool calls.",
 		[]Label{channel}, turnBuckets)
 	calls := s.counters("farhand_turn_calls_total", "Tool calls that models requested.",
-		[]Label{{"channel", append(channels, other)}})
+		[]Label{{Name: "channel", Values: append(channels, other)}})
 	tokens := s.counters("farhand_model_tokens_total",
-		"Tokens that models read (input) and wrote (output), as counted by their providers.",
-		[]Label{{"direction", []string{"input", "output"}}, {"model", models}})
+		"Tokens that models read (input) and wrote (output), as counted by their providers. Input includes tokens "+
+			"that the provider read from its cache (cached).",
+		[]Label{{Name: "direction", Values: []string{"input", "output", "cached"}}, model})
+	requests := s.counters("farhand_model_requests_total",
+		"Requests to models, after retries: complete answers, or why the last request of a turn failed.",
+		[]Label{model, {Name: "outcome", Values: modelOutcomes}})
 	t := &Turns{
+		models: models, tenants: s.tenants, requests: make(map[string]tally),
+		cached: newTally(tokens, models, "cached"),
+		cost: s.counters("farhand_model_cost_total",
+			"Cost of model tokens, in the currency of the prices. Models without a price have no series.",
+			[]Label{model}),
 		outcomes: make(map[string]tally), durations: make(map[string]*timer),
 		calls: newTally(calls, append(channels, other)),
 		input: newTally(tokens, models, "input"), output: newTally(tokens, models, "output"),
@@ -107,8 +132,14 @@ func newTurns(s *Set, models []string) *Turns {
 	for _, c := range channels {
 		t.outcomes[c], t.durations[c] = newTally(ended, outcomes, c), newTimer(durations, c)
 	}
+	for _, m := range models {
+		t.requests[m] = newTally(requests, modelOutcomes, m)
+	}
 	return t
 }
+
+// modelOutcomes are answered, and the kinds of failures.
+var modelOutcomes = append([]string{"answered"}, append(texts(provider.Kinds()), other)...)
 
 // TurnStarted implements chat.Activity.
 func (t *Turns) TurnStarted(chat.TurnInfo) {}
@@ -122,6 +153,22 @@ func (t *Turns) TurnFinished(info chat.TurnInfo, end chat.TurnEnd) {
 	t.calls.add(info.Channel, int64(end.Calls))
 	t.input.add(info.Model, int64(end.Usage.Input))
 	t.output.add(info.Model, int64(end.Usage.Output))
+	t.cached.add(info.Model, int64(end.Usage.Cached))
+	t.tenants.turn(info.Key.Tenant, end.Usage)
+	model := info.Model
+	if !slices.Contains(t.models, model) {
+		model = other
+	}
+	t.requests[model].add("answered", int64(end.Answers))
+	if end.Failure != "" {
+		t.requests[model].add(string(end.Failure), 1)
+	}
+	if t.Price == nil {
+		return
+	}
+	if cost, known := t.Price(info.Model, end.Usage); known && cost > 0 {
+		t.cost.WithLabelValues(model).Add(cost)
+	}
 }
 
 var httpBuckets = []float64{.001, .005, .025, .1, .5, 2.5, 10, 60}
@@ -150,12 +197,12 @@ func newHTTP(s *Set) *HTTP {
 	for _, r := range api.Routes() {
 		routes = append(routes, r.Method+" "+r.Path)
 	}
-	route := Label{"route", routes}
+	route := Label{Name: "route", Values: routes}
 	codes := append(texts(registry.Codes()), other)
 	requests := s.counters("farhand_http_requests_total", "Finished HTTP requests, by route and status.",
-		[]Label{route, {"status", statuses}})
+		[]Label{route, {Name: "status", Values: statuses}})
 	failures := s.counters("farhand_http_errors_total", "Failed HTTP requests, by error code.",
-		[]Label{{"code", codes}})
+		[]Label{{Name: "code", Values: codes}})
 	durations := s.histograms("farhand_http_request_duration_seconds",
 		"Duration of HTTP requests. Streams count until their clients disconnect.",
 		[]Label{route}, httpBuckets)
@@ -207,7 +254,7 @@ type Redis struct {
 var _ redisstore.Meter = (*Redis)(nil)
 
 func newRedis(s *Set) *Redis {
-	group := Label{"group", texts(redisstore.Kinds())}
+	group := Label{Name: "group", Values: texts(redisstore.Kinds())}
 	r := &Redis{
 		durations: make(map[redisstore.Kind]*timer), failures: make(map[redisstore.Kind]tally), summary: s.summary,
 	}
@@ -216,7 +263,7 @@ func newRedis(s *Set) *Redis {
 		[]Label{group}, redisBuckets)
 	failures := s.counters("farhand_redis_errors_total",
 		"Failed round trips to Redis, by kind of command and of failure.",
-		[]Label{group, {"failure", texts(redisstore.Failures())}})
+		[]Label{group, {Name: "failure", Values: texts(redisstore.Failures())}})
 	for _, g := range redisstore.Kinds() {
 		r.durations[g] = newTimer(durations, string(g))
 		r.failures[g] = newTally(failures, texts(redisstore.Failures()), string(g))

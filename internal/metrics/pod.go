@@ -1,11 +1,14 @@
 package metrics
 
 import (
+	"github.com/farhand/farhand/agent/access/approval"
 	"github.com/farhand/farhand/agent/access/audit"
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/hooks"
+	"github.com/farhand/farhand/agent/sandbox/docker"
+	"github.com/farhand/farhand/agent/tools/browser"
 	"github.com/farhand/farhand/agent/tools/upstream"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/internal/certificate"
@@ -33,6 +36,81 @@ type Pod struct {
 	Hooks          []func() hooks.Stats                   // of the HTTP hooks
 	MCPServers     func() []upstream.Status               // nil without MCP servers
 	Pools          []func() map[string]share.Stats        // by name, which is one of poolNames
+	Tenants        func() map[string]int64                // connections by tenant
+	Approvals      func() approval.Stats
+	Containers     func() docker.Stats  // nil without an engine of containers
+	Browsers       func() browser.Stats // nil without browsers
+	Disks          func() []Disk
+	Drained        func() float64 // used part of the time for stopping, 0 to 1
+}
+
+// folders are the folders whose disks are watched.
+var folders = []string{FolderData, FolderBlobs, FolderWorkspaces}
+
+// The folders.
+const (
+	FolderData       = "data"
+	FolderBlobs      = "blobs"
+	FolderWorkspaces = "workspaces"
+)
+
+// Disk has the bytes of the disk of a folder, which is one of the constants above.
+type Disk struct {
+	Folder     string
+	Free, Size int64
+}
+
+func disks(all []Disk) []current {
+	var free, size []series
+	for _, d := range all {
+		free = append(free, series{float64(d.Free), []string{d.Folder}})
+		size = append(size, series{float64(d.Size), []string{d.Folder}})
+	}
+	folder := Label{Name: "folder", Values: folders}
+	return []current{
+		gauge("farhand_disk_free_bytes", "Free bytes of the disk of each local folder: the state file's "+
+			"(FARHAND_DATA_DIR), that of stored files (FARHAND_BLOB_URL) and of workspaces (FARHAND_WORKSPACE_DIR).",
+			labeled(free, folder)),
+		gauge("farhand_disk_size_bytes", "Size of the same disks.", labeled(size, folder)),
+	}
+}
+
+func drain(used float64) []current {
+	return []current{gauge("farhand_drain_used_ratio",
+		"Used part of FARHAND_DRAIN_TIMEOUT since the pod began to stop; 0 before. At 0.8 it ends what is in flight.",
+		labeled([]series{{n: used}}))}
+}
+
+func approvals(n approval.Stats) []current {
+	return []current{
+		gauge("farhand_approvals_waiting",
+			"Undecided approvals that this pod requested since its start, at most 10,000.", one(n.Waiting)),
+		gauge("farhand_approvals_oldest_seconds", "Age of the oldest of these approvals; 0 if there is none.",
+			labeled([]series{{n: n.Oldest.Seconds()}})),
+	}
+}
+
+func containers(n docker.Stats) []current {
+	down := int64(0)
+	if n.Down {
+		down = 1
+	}
+	return []current{
+		gauge("farhand_containers", "Running containers of commands.", one(n.Running)),
+		counter("farhand_container_starts_total", "Starts of containers, by result.",
+			by("result", part{"ok", n.Started}, part{"failed", n.Failed})),
+		gauge("farhand_container_engine_down",
+			"1 if the engine of containers did not answer in the last ten seconds, otherwise 0.", one(down)),
+	}
+}
+
+// browsers has what the pool "browsers" does not show.
+func browsers(n browser.Stats) []current {
+	return []current{
+		counter("farhand_browser_starts_total", "Starts of browsers, by result.",
+			by("result", part{"ok", n.Started}, part{"failed", n.Failed})),
+		counter("farhand_browsers_lost_total", "Browsers that crashed or exceeded their memory limit.", one(n.Lost)),
+	}
 }
 
 func policyFile(n policy.Status) []current {
@@ -65,7 +143,9 @@ func tlsCertificate(s certificate.Status) []current {
 }
 
 func mcpServers(all []upstream.Status) []current {
+	var names []string
 	var up, tools, connects []part
+	var ended, took []series
 	for _, s := range all {
 		connected := part{s.Name, 0}
 		if s.Connected {
@@ -73,15 +153,28 @@ func mcpServers(all []upstream.Status) []current {
 		}
 		up, tools = append(up, connected), append(tools, part{s.Name, int64(s.Tools)})
 		connects = append(connects, part{s.Name, s.Attempts})
+		names, took = append(names, s.Name), append(took, series{s.Calls.Took.Seconds(), []string{s.Name}})
+		for i, n := range []int64{s.Calls.Answered, s.Calls.Rejected, s.Calls.Ended, s.Calls.Lost} {
+			ended = append(ended, series{float64(n), []string{s.Name, serverOutcomes[i]}})
+		}
 	}
+	server := Label{Name: "server", Values: names}
 	return []current{
 		gauge("farhand_mcp_server_up", "1 while this pod has a connection to an MCP server, otherwise 0.",
 			by("server", up...)),
 		gauge("farhand_mcp_server_tools", "Listed tools of an MCP server.", by("server", tools...)),
 		counter("farhand_mcp_server_connects_total", "Attempts to connect to an MCP server since the start.",
 			by("server", connects...)),
+		counter("farhand_mcp_server_calls_total",
+			"Calls to an MCP server: answered, also by a tool that failed; rejected, before they reached it; ended, "+
+				"by their timeout or caller; lost, without a usable answer.",
+			labeled(ended, server, Label{Name: "outcome", Values: serverOutcomes})),
+		counter("farhand_mcp_server_seconds_total", "Total duration of answered calls to an MCP server.",
+			labeled(took, server)),
 	}
 }
+
+var serverOutcomes = []string{"answered", "rejected", "ended", "lost"}
 
 func httpHooks(all []hooks.Stats) []current {
 	var names []string
@@ -93,11 +186,11 @@ func httpHooks(all []hooks.Stats) []current {
 			questions = append(questions, series{float64(n), []string{hook.Name, outcome}})
 		}
 	}
-	name := Label{"hook", names}
+	name := Label{Name: "hook", Values: names}
 	return []current{
 		counter("farhand_hook_questions_total",
 			"Requests to HTTP hooks, by outcome. Failed requests had no valid response.",
-			labeled(questions, name, Label{"outcome", hooks.Outcomes()})),
+			labeled(questions, name, Label{Name: "outcome", Values: hooks.Outcomes()})),
 		counter("farhand_hook_seconds_total",
 			"Total duration of requests to HTTP hooks, including time in the queue.",
 			labeled(took, name)),
@@ -276,7 +369,7 @@ func redisPools(all map[string]redisstore.PoolStats) []current {
 		for name, p := range all {
 			pools = append(pools, series{of(p), []string{name}})
 		}
-		return labeled(pools, Label{"pool", []string{redisstore.PoolCommands, redisstore.PoolSessions}})
+		return labeled(pools, Label{Name: "pool", Values: []string{redisstore.PoolCommands, redisstore.PoolSessions}})
 	}
 	type pool = redisstore.PoolStats
 	return []current{
@@ -342,7 +435,7 @@ func pools(parts []map[string]share.Stats) []current {
 			refused = append(refused, series{float64(n), []string{name, string(bound)}})
 		}
 	}
-	name := Label{"pool", poolNames}
+	name := Label{Name: "pool", Values: poolNames}
 	return []current{
 		gauge("farhand_pool_held",
 			"Usage of each pool that tenants share: in bytes if its name says so, otherwise a count.",
@@ -350,6 +443,6 @@ func pools(parts []map[string]share.Stats) []current {
 		gauge("farhand_pool_waiting", "Requests that wait for capacity of a pool.", labeled(waiting, name)),
 		counter("farhand_pool_refused_total",
 			"Requests that got no capacity of a pool, immediately or after waiting, by whose limit was reached.",
-			labeled(refused, name, Label{"bound", texts(share.AllBounds())})),
+			labeled(refused, name, Label{Name: "bound", Values: texts(share.AllBounds())})),
 	}
 }

@@ -39,10 +39,11 @@ const (
 	Histogram Kind = "histogram"
 )
 
-// Label is a label of a metric with all its possible values.
+// Label is a label of a metric with its possible values.
 type Label struct {
 	Name   string
 	Values []string
+	More   int // further values, chosen at run time, that it can have at the same time
 }
 
 // Metric describes a metric.
@@ -58,7 +59,7 @@ type Metric struct {
 func (m Metric) Bound() int {
 	n := 1
 	for _, l := range m.Labels {
-		n *= len(l.Values)
+		n *= len(l.Values) + l.More
 	}
 	if m.Kind == Histogram {
 		n *= len(m.Buckets) + 3 // +Inf, _sum, _count
@@ -79,6 +80,7 @@ type Set struct {
 	registry *prometheus.Registry
 	metrics  []Metric
 	summary  *summary
+	tenants  *tenants
 
 	Calls *Calls // implements agent.Meter
 	HTTP  *HTTP  // implements api.Meter
@@ -89,12 +91,13 @@ type Set struct {
 // New returns the metrics of a pod. models are the names of the configured models, version is the program's version.
 // The counters of the pod's parts are not exported before Watch.
 func New(models []string, version string) *Set {
-	s := &Set{registry: prometheus.NewRegistry(), summary: newSummary()}
+	s := &Set{registry: prometheus.NewRegistry(), summary: newSummary(), tenants: newTenants()}
 	s.Calls = newCalls(s)
 	s.HTTP = newHTTP(s)
 	s.Redis = newRedis(s)
 	s.Turns = newTurns(s, models)
 	watch(s, func() string { return version }, buildInfo)
+	watch(s, s.tenants.read, tenantCalls)
 	return s
 }
 
@@ -118,6 +121,13 @@ func (s *Set) Watch(p Pod) {
 	watch(s, p.Audit, auditLog)
 	watch(s, p.PolicyFile, policyFile)
 	watch(s, p.TLS, tlsCertificate)
+	watch(s, p.Tenants, tenantConnections)
+	watch(s, p.Approvals, approvals)
+	watch(s, p.Containers, containers)
+	watch(s, p.Browsers, browsers)
+	watch(s, p.Disks, disks)
+	watch(s, readMemoryLimit, memory)
+	watch(s, p.Drained, drain)
 	watch(s, func() []hooks.Stats { return readAll(p.Hooks) }, httpHooks)
 	watch(s, p.MCPServers, mcpServers)
 	watch(s, func() []map[string]share.Stats { return readAll(p.Pools) }, pools)
@@ -181,7 +191,7 @@ func by(label string, parts ...part) current {
 	for _, p := range parts {
 		names, all = append(names, p.value), append(all, series{float64(p.n), []string{p.value}})
 	}
-	return labeled(all, Label{label, names})
+	return labeled(all, Label{Name: label, Values: names})
 }
 
 // counted is a number in parts, some of which may be missing. values are those of the label.
@@ -190,7 +200,7 @@ func counted[K ~string](label string, values []string, parts map[K]int64) curren
 	for value, n := range parts {
 		all = append(all, series{float64(n), []string{string(value)}})
 	}
-	return labeled(all, Label{label, values})
+	return labeled(all, Label{Name: label, Values: values})
 }
 
 // watch exports the metrics that of makes of counters. They are read now, to describe the metrics, and at each scrape.

@@ -88,6 +88,19 @@ func (s Stats) Plus(o Stats) Stats {
 	return sum
 }
 
+// ByTenant returns what each tenant holds.
+func (p *Pool) ByTenant() map[string]int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	held := make(map[string]int64, len(p.tenants))
+	for name, t := range p.tenants {
+		if t.held > 0 {
+			held[name] = t.held
+		}
+	}
+	return held
+}
+
 // Pool is one divided resource. It is safe for concurrent use.
 type Pool struct {
 	bounds Bounds

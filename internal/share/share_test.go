@@ -50,6 +50,9 @@ func TestShares(t *testing.T) {
 		}
 		all = append(all, got...)
 	}
+	if held := p.ByTenant(); len(held) != 8 || held["a"] != 60 || held["g"] != 1 {
+		t.Errorf("tenants hold %v", held)
+	}
 	if _, why := takeAll(t, p, share.Owner{Tenant: "i"}); why != share.Pod {
 		t.Errorf("a full pod is bounded by %s", why)
 	}

@@ -133,6 +133,7 @@ func (k *Service) sweepDue(starter Starter) {
 			return
 		}
 		k.sweepOnce(starter)
+		k.forgetDecided()
 	}
 }
 

@@ -4,6 +4,7 @@
 //   - service.go: the Service, its life, questions and "allow always".
 //   - wait.go: waiting for answers, and how a question is shown, so that nothing in it can hide.
 //   - decide.go: decisions and withdrawals.
+//   - stats.go: how many approvals wait, and since when.
 //   - forget.go: how "allow always" ends when its giver is revoked, and asynchronous calls.
 package approval
 
@@ -75,7 +76,8 @@ type Service struct {
 	mu          sync.Mutex
 	revoked     []registry.CredentialChange // whose grants are not dropped yet
 	subscribers map[registry.ApprovalRef][]chan registry.Verdict
-	count       int // channels in subscribers
+	count       int                                // channels in subscribers
+	asked       map[registry.ApprovalRef]time.Time // when this pod asked, for those that are undecided; see stats.go
 
 	keyCache *cache.Cache[string, approverKeys] // by tenant
 }
@@ -98,6 +100,7 @@ func New(cfg Config) *Service {
 	k := &Service{
 		cfg: cfg, polls: make(chan struct{}, 1), sweep: make(chan struct{}, 1), revocations: make(chan struct{}, 1),
 		subscribers: make(map[registry.ApprovalRef][]chan registry.Verdict),
+		asked:       make(map[registry.ApprovalRef]time.Time),
 		keyCache:    cache.New[string, approverKeys](maxApproverKeys, 0),
 	}
 	k.ctx, k.stop = context.WithCancel(context.Background())

@@ -56,6 +56,7 @@ func (k *Service) Ask(
 		k.cfg.Budget.GiveBack(by, cost)
 	}
 	if err == nil {
+		k.noteAsked(asked.Ref())
 		k.note(registry.ActivityApprovalRequested, asked)
 		k.cfg.Requested(asked)
 		by := a.Requester
@@ -67,6 +68,7 @@ func (k *Service) Ask(
 
 // Await implements agent.Approvals.
 func (k *Service) Await(ctx context.Context, a registry.Approval) (registry.Approval, error) {
+	defer k.noteEnded(a.Ref())
 	v, final, err := k.waitForVerdict(ctx, a.Ref(), a.ExpiresAt.Sub(a.CreatedAt)+expiryMargin)
 	switch {
 	case err != nil:
@@ -125,6 +127,7 @@ func (k *Service) withdraw(ctx context.Context, a registry.Approval, state regis
 
 // Withdraw withdraws the question about a call that has ended.
 func (k *Service) Withdraw(ctx context.Context, tenant, id string) {
+	defer k.noteEnded(registry.ApprovalRef{Tenant: tenant, ID: id})
 	k.withdraw(ctx, registry.Approval{Tenant: tenant, ID: id}, registry.ApprovalWithdrawn)
 	signal(k.sweep)
 }

@@ -35,6 +35,7 @@ type runningContainer struct {
 	spec  spec
 	since time.Time
 	unset []string // variables of the image that commands must not see
+	ready bool     // counted as running
 
 	holder client.HijackedResponse // input and output of the holder
 	counts chan int                // closed when the holder has ended

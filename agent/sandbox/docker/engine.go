@@ -36,6 +36,8 @@ type Engine struct {
 	done chan struct{}           // closed when maintain has ended
 	down atomic.Pointer[error]   // why it does not answer; nil: it does
 
+	running, started, failed atomic.Int64 // containers; the last two since the start
+
 	mu     sync.Mutex
 	closed bool
 	slots  map[string]*slot    // by the id of the workspace
@@ -75,6 +77,18 @@ func (e *Engine) Down() error {
 		return *why
 	}
 	return nil
+}
+
+// Stats has the containers of an engine.
+type Stats struct {
+	Running         int64 // containers
+	Started, Failed int64 // starts that succeeded and that failed
+	Down            bool  // the engine did not answer the last check
+}
+
+// Stats returns the counts.
+func (e *Engine) Stats() Stats {
+	return Stats{e.running.Load(), e.started.Load(), e.failed.Load(), e.Down() != nil}
 }
 
 // Run runs a command in the container of the workspace. Commands of one workspace run one at a time; Run waits for its

@@ -112,6 +112,9 @@ func TestOneContainerForAWorkspace(t *testing.T) {
 	if left := f.own(); len(left) != 0 || len(other.own()) != 1 {
 		t.Errorf("after the release there are %v", left)
 	}
+	if n := f.engine.Stats(); n.Running != 1 || n.Started != 3 || n.Failed != 0 || n.Down {
+		t.Errorf("counted %+v", n)
+	}
 	f.sh("true") // A workspace may come back.
 }
 

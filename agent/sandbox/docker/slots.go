@@ -323,9 +323,14 @@ func (e *Engine) ensureContainer(ctx context.Context, r *slot, s spec) error {
 	var err error
 	r.container, err = e.newContainer(ctx, s)
 	if err != nil {
+		e.failed.Add(1)
 		e.dropContainer(r)
+		return err
 	}
-	return err
+	e.started.Add(1)
+	e.running.Add(1)
+	r.container.ready = true
+	return nil
 }
 
 // dropContainer removes the container of a slot. If the removal fails, maintain retries it.
@@ -338,6 +343,9 @@ func (e *Engine) dropContainer(r *slot) {
 		e.mu.Lock()
 		e.lost = append(e.lost, r.container)
 		e.mu.Unlock()
+	}
+	if r.container.ready {
+		e.running.Add(-1)
 	}
 	r.container = nil
 }

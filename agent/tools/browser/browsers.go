@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/farhand/farhand/agent"
@@ -20,6 +21,8 @@ type Browsers struct {
 	memory  *memoryWatch
 
 	pool *share.Pool // limits the slots
+
+	started, failed, lost atomic.Int64 // since the start
 
 	mu      sync.Mutex
 	slots   map[Session]*slot
@@ -49,6 +52,15 @@ func New(cfg Config) (*Browsers, error) {
 func (b *Browsers) Pools() map[string]share.Stats {
 	return map[string]share.Stats{"browsers": b.pool.Stats()}
 }
+
+// Stats counts browsers since the start.
+type Stats struct {
+	Started, Failed int64 // starts that succeeded and that failed
+	Lost            int64 // browsers that crashed or exceeded their memory limit
+}
+
+// Stats returns the counts.
+func (b *Browsers) Stats() Stats { return Stats{b.started.Load(), b.failed.Load(), b.lost.Load()} }
 
 // Registration registers the tool browser. If browsers are unavailable, the tool says so.
 func (b *Browsers) Registration() agent.Registration {
@@ -204,8 +216,10 @@ func (b *Browsers) start(ctx context.Context, s *slot) error {
 	}
 	c, err := b.launch(ctx)
 	if err != nil {
+		b.failed.Add(1)
 		return err
 	}
+	b.started.Add(1)
 	if !s.set(c) {
 		c.close()
 		return errEnded
@@ -216,7 +230,9 @@ func (b *Browsers) start(ctx context.Context, s *slot) error {
 
 // leave releases the turn of a slot. It removes a crashed browser, and starts the idle timeout.
 func (b *Browsers) leave(s *slot) {
-	s.dropLost()
+	if s.dropLost() {
+		b.lost.Add(1)
+	}
 	if !s.closed {
 		b.armIdle(s)
 	}

@@ -97,6 +97,9 @@ func TestCrash(t *testing.T) {
 	if profiles, _ := filepath.Glob(filepath.Join(dir, "browsers", "*", "profile-*")); len(profiles) > 0 {
 		t.Errorf("left: %v", profiles)
 	}
+	if n := b.browsers.Stats(); n.Started != 2 || n.Failed != 0 || n.Lost != 1 {
+		t.Errorf("counted %+v", n)
+	}
 }
 
 // A browser that exceeds its memory limit is stopped and the next call says so; the next browser works again. All

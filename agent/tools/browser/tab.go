@@ -338,13 +338,15 @@ func (s *slot) set(c *chromium) bool {
 }
 
 // dropLost forgets a browser that has ended by itself, and keeps why. The caller holds the turn.
-func (s *slot) dropLost() {
-	if s.browser != nil && s.browser.lost() {
-		why := s.browser.endReason()
-		s.browser.close()
-		s.set(nil)
-		s.lost = why
+func (s *slot) dropLost() bool {
+	if s.browser == nil || !s.browser.lost() {
+		return false
 	}
+	why := s.browser.endReason()
+	s.browser.close()
+	s.set(nil)
+	s.lost = why
+	return true
 }
 
 // interrupt kills the browser, even if it is in use, and prevents further starts.

@@ -96,6 +96,10 @@ func TestRefusedDialIsNotDispatched(t *testing.T) {
 	if got := <-waits; got.err != nil || got.res.Output != "done" {
 		t.Errorf("a call that waited: %+v", got)
 	}
+	n := servers.Status()[0].Calls
+	if n.Answered != 1 || n.Rejected != 2 || n.Ended != 0 || n.Lost != 0 || n.Took <= 0 {
+		t.Errorf("counted %+v", n)
+	}
 }
 
 // A server that takes no new connections has the calls it began answered.

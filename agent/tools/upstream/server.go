@@ -35,6 +35,7 @@ type server struct {
 	calls   *share.Pool // limits concurrent calls
 	state   atomic.Pointer[state]
 	tries   atomic.Int64
+	counts  callCounts
 	wanted  chan struct{} // capacity 1: a call waits for a connection
 	paces   *paces
 	relist  relistDelay

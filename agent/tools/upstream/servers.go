@@ -112,8 +112,41 @@ type Status struct {
 	Connected bool
 	Tools     int
 	Attempts  int64    // to connect, since the start of the pod
+	Calls     Calls    // since the start of the pod
 	Why       string   // why it is not connected; may quote the server, for operators only
 	Notes     []string // which of its tools are not offered, and why
+}
+
+// Calls counts ended calls to a server.
+type Calls struct {
+	Answered int64         // with a result, also one that says that the tool failed
+	Rejected int64         // that did not reach the server: it is away, at its limit, or the caller left
+	Ended    int64         // that timed out or were cancelled at the server
+	Lost     int64         // without a usable answer
+	Took     time.Duration // total of answered calls, including the wait for a slot
+}
+
+// callCounts counts calls. It is safe for concurrent use.
+type callCounts struct{ answered, rejected, ended, lost, took atomic.Int64 }
+
+func (c *callCounts) add(err error, took time.Duration) {
+	switch failed, ok := errors.AsType[*registry.Error](err); {
+	case err == nil:
+		c.answered.Add(1)
+		c.took.Add(int64(took))
+	case ok && failed.Dispatched == registry.DispatchedNo:
+		c.rejected.Add(1)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		c.ended.Add(1)
+	default:
+		c.lost.Add(1)
+	}
+}
+
+func (c *callCounts) read() Calls {
+	return Calls{
+		c.answered.Load(), c.rejected.Load(), c.ended.Load(), c.lost.Load(), time.Duration(c.took.Load()),
+	}
 }
 
 // Pools returns the use of the servers' call slots in sum, as the pool "mcp_calls", and of the memory for their
@@ -133,7 +166,7 @@ func (s *Servers) Status() []Status {
 		now := one.state.Load()
 		all[i] = Status{
 			Name: one.Name, Connected: now.conn != nil, Tools: len(now.byName), Attempts: one.tries.Load(),
-			Why: now.why, Notes: now.notes,
+			Calls: one.counts.read(), Why: now.why, Notes: now.notes,
 		}
 	}
 	return all

@@ -8,6 +8,7 @@ import (
 	"math"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -41,7 +42,9 @@ func (t *tool) Unavailable() string {
 
 // Execute implements agent.Tool. It only runs the approved definition: if the server has changed it since, the call
 // fails. If a call certainly did not reach the server, it is retried on another connection.
-func (t *tool) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
+func (t *tool) Execute(ctx context.Context, args json.RawMessage) (res registry.Result, err error) {
+	began := time.Now()
+	defer func() { t.server.counts.add(err, time.Since(began)) }()
 	var useless *connection
 	for range maxTries {
 		if err := t.server.connected(ctx, useless); err != nil {
