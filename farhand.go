@@ -37,6 +37,7 @@ import (
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/internal/certificate"
 	"github.com/farhand/farhand/internal/listener"
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
@@ -60,6 +61,7 @@ type Gateway struct {
 	cfg              Config
 	settings         settings
 	log              *slog.Logger
+	tracer           trace.Tracer
 	started          time.Time
 	pod              *routing.Pod
 	chat             *chat.Engine // nil without a model
@@ -136,7 +138,10 @@ func New(ctx context.Context, cfg Config, opts ...Option) (*Gateway, error) {
 func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	var err error
 	g.settings, err = apply(opts)
-	g.log, g.listener = g.settings.log, g.settings.listener
+	g.log, g.listener, g.tracer = g.settings.log, g.settings.listener, trace.New(g.settings.traces)
+	if g.tracer.On() {
+		g.log = slog.New(trace.Logs(g.log.Handler()))
+	}
 	if err != nil {
 		return err
 	}
@@ -155,7 +160,7 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 		ID: g.cfg.PodID, Store: store, Bus: g.bus, Limits: g.cfg.storeLimits(), SendTimeout: g.cfg.RedisTimeout,
 		MaxInFlight: g.cfg.MaxCalls, CallBytes: g.cfg.CallBytes, CallLog: g.cfg.CallLog,
 		NewToolBytes: g.cfg.NewToolBytes, OfferedBytes: g.cfg.OfferedBytes,
-		HistoryBytes: g.cfg.HistoryBytes, Log: g.log, CheckOutput: g.schemas.CheckOutput,
+		HistoryBytes: g.cfg.HistoryBytes, Log: g.log, Tracer: g.tracer, CheckOutput: g.schemas.CheckOutput,
 	})
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/internal/metrics"
 	"github.com/farhand/farhand/internal/share"
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/redisstore"
 )
 
@@ -111,6 +112,9 @@ func (m *monitoring) watch(g *Gateway, handler *api.Handler, refusals *auth.Refu
 	}
 	if g.certificate != nil {
 		p.TLS = g.certificate.Status
+	}
+	if counts, ok := g.settings.traces.(interface{ Stats() trace.Stats }); ok {
+		p.Traces = counts.Stats
 	}
 	for _, h := range g.webhooks {
 		p.Hooks = append(p.Hooks, h.Stats)

@@ -7,6 +7,8 @@ import (
 	"net"
 	"runtime/debug"
 
+	oteltrace "go.opentelemetry.io/otel/trace"
+
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/provider"
@@ -29,6 +31,7 @@ type settings struct {
 	listener      net.Listener
 	version       string
 	program       host.Program
+	traces        oteltrace.TracerProvider
 	errs          []error // of options that cannot be applied
 }
 
@@ -125,6 +128,13 @@ func WithListener(l net.Listener) Option {
 // programs.
 func WithProgram(p host.Program) Option {
 	return func(all *settings) { all.program = p }
+}
+
+// WithTracerProvider makes the gateway record traces to p, such as the provider of OpenTelemetry's SDK that the program
+// uses. The program shuts p down after the gateway is closed. Without this option the gateway makes no traces.
+// docs/traces.md lists the spans.
+func WithTracerProvider(p oteltrace.TracerProvider) Option {
+	return func(all *settings) { all.traces = p }
 }
 
 // WithVersion sets the version in /healthz and /openapi.json. Default: the version of this module in the program.

@@ -161,7 +161,7 @@ func (g *Gateway) openOperation(a *core) (err error) {
 	a.invoker = agent.NewInvoker(agent.Config{
 		Router: g.pod.Router, CallLog: g.pod.Calls, Policy: a.rules, Schemas: a.schemas, LocalTools: a.localTools,
 		Guards: []agent.Hook{loops}, Hooks: hooks, Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout,
-		Log: g.log, Pod: g.pod.ID(), Live: g.live, Audit: g.audit, Files: g.files,
+		Log: g.log, Tracer: g.tracer, Pod: g.pod.ID(), Live: g.live, Audit: g.audit, Files: g.files,
 		Places:    g.pod.Places,
 		Meter:     meters{g.monitor.set.Calls, g.usage},
 		Limits:    agent.NewRateLimits(a.store, g.cfg.callLimits(), g.cfg.LimitsFail == limitsOpen, g.log),
@@ -186,7 +186,7 @@ func (g *Gateway) openDevices(a *core) (err error) {
 		MaxFrame: g.cfg.MaxFrame, MaxOutput: g.cfg.MaxOutput, MaxOutbound: int(g.cfg.MaxOutbound),
 		MaxUnsent:    g.cfg.MaxUnsent,
 		PingInterval: g.cfg.PingInterval, PongTimeout: g.cfg.PongTimeout, DenyQueryToken: !g.cfg.AllowQuery,
-		IgnoreDebug: !g.cfg.AllowDebug, Log: g.log,
+		IgnoreDebug: !g.cfg.AllowDebug, Log: g.log, Tracer: g.tracer,
 	})
 	if err == nil {
 		g.revocationTarget.Store(g.devices)
@@ -210,6 +210,7 @@ func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
 		Audit: g.audit, Ending: g.erasing(a.store), Ended: g.erased(a.store), Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining,
 		Closing: g.closing,
 		Device:  g.devices, DeviceMCP: g.devices.MCP(), DeviceLimits: g.devices.Limits(), Log: g.log,
+		Tracer:  g.tracer,
 		Sources: a.sources, Limits: g.cfg.HTTP, MaxCallTimeout: g.cfg.MaxCallTimeout,
 		MaxTurn: g.cfg.Turns.Turn, TurnWait: g.cfg.Turns.Wait, IgnoreDebug: !g.cfg.AllowDebug,
 		MaxServed: g.cfg.requests(listener.OpenFiles()),

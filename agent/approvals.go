@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/access/policy"
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/textsafe"
 )
@@ -197,7 +198,9 @@ func (i *Invoker) waitWithRecord(ctx context.Context, p *prepared) error {
 // the call's timeout. The approved call is then checked again, because minutes may have passed.
 func (i *Invoker) waitForApproval(ctx context.Context, p *prepared) error {
 	rule := p.inv.Demand.Rule
-	err := i.waitForAnswer(ctx, p)
+	waiting, span := trace.Start(ctx, trace.Internal, "await_approval", "")
+	err := i.waitForAnswer(waiting, p)
+	span.Text(trace.Approval, p.approval.ID).Text(trace.Rule, rule).End(failureOf(err))
 	if err == nil {
 		err = i.recheck(ctx, p)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/strictjson"
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -186,6 +187,7 @@ type deferredCall struct {
 	Model     bool            `json:"model,omitempty"`
 	Approved  string          `json:"approved"`          // what the approval covers
 	Charged   []string        `json:"charged,omitempty"` // the rate-limit windows that have counted the call
+	Trace     string          `json:"trace,omitempty"`   // as of trace.Context
 }
 
 // exactArgs are arguments that keep their spelling in JSON, because an approval covers the digest of their text.
@@ -280,6 +282,8 @@ func (i *Invoker) runDeferred(
 	ctx context.Context, a registry.Approval, call deferredCall, rec *registry.Record, gone bool,
 ) (registry.Result, error) {
 	req := call.request(a)
+	ctx, span := i.cfg.Tracer.Start(i.cfg.Tracer.Join(ctx, call.Trace), trace.Internal, operationTool, call.Tool)
+	req.traceID, req.traced = trace.ID(ctx), span.Records()
 	p := &prepared{start: time.Now(), approved: call.Approved, approver: approverOf(a), rec: rec}
 	p.inv.charged = call.Charged
 	bound, release := i.bindIdentity(ctx, &call.Caller)
@@ -303,6 +307,9 @@ func (i *Invoker) runDeferred(
 		res, err = i.runTool(bound, p, true)
 	}
 	res, err = i.endDurable(ctx, p, res, unlessEnded(bound, err))
+	if out.CallID, out.Result = a.CallID, res; span.Records() {
+		endSpan(span, &req, &out, err)
+	}
 	i.count(&req, time.Since(p.start), res, err)
 	return res, err
 }

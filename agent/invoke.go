@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -30,8 +31,13 @@ func (i *Invoker) Invoke(ctx context.Context, req Request) (Outcome, error) {
 			}
 		}()
 	}
+	ctx, span := trace.Start(ctx, trace.Internal, operationTool, req.Tool)
+	req.traceID, req.traced = trace.ID(ctx), span.Records()
 	out := Outcome{CallID: req.CallID}
 	err := i.invoke(ctx, &req, &out, start)
+	if span.Records() {
+		endSpan(span, &req, &out, err)
+	}
 	if out.Duration == 0 {
 		out.Duration = time.Since(start)
 	}
@@ -184,11 +190,12 @@ func (i *Invoker) invokeDurable(ctx context.Context, p *prepared, deferred bool,
 		release = sync.OnceFunc(req.Release)
 		p.sent = release
 	}
+	asked := ctx
 	start, end := p.start, p.end() // an approval moves p.start
 	stored, created, err := i.cfg.CallLog.Start(timed{ctx, end}, *p.rec,
 		func(ctx context.Context) (registry.Result, error) {
 			defer release()
-			return i.runDurable(ctx, p)
+			return i.runDurable(trace.Carry(ctx, asked), p)
 		})
 	if err != nil {
 		return registry.UnlessLate(err, end)
@@ -233,7 +240,7 @@ func (i *Invoker) deferCall(ctx context.Context, p *prepared, out *Outcome) erro
 		Args:    exactArgs{req.Args},
 		Timeout: p.inv.Timeout, Allowance: i.approvalAllowance(p),
 		Endpoint: req.Endpoint, Context: req.Context, Model: req.Model,
-		Approved: bindingOf(a), Charged: p.inv.charged,
+		Approved: bindingOf(a), Charged: p.inv.charged, Trace: trace.Context(ctx),
 	})
 	if err != nil {
 		return err
@@ -291,7 +298,7 @@ func (i *Invoker) recordOf(p *prepared, session *registry.Session) *registry.Rec
 	req := p.req
 	rec := registry.NewRecord(req.CallID, req.Caller.Tenant, req.Tool, req.Args.Raw())
 	rec.UserID, rec.Turn, rec.TimeoutMS = req.Caller.User, req.Turn, p.inv.Timeout.Milliseconds()
-	rec.Caller = req.Caller.Note()
+	rec.Caller, rec.TraceID = req.Caller.Note(), req.traceID
 	rec.SessionID, rec.DeviceID = session.Key.Session, session.DeviceID
 	if p.local != nil {
 		rec.Tool, rec.Source = p.inv.Spec.Name, cmp.Or(p.inv.Source, registry.SourceLocal)
@@ -331,7 +338,7 @@ func (i *Invoker) runTool(ctx context.Context, p *prepared, durable bool) (regis
 			call.Record = p.rec
 		}
 		// The router enforces the timeout of a call itself, so the context needs no timer.
-		res, err := i.cfg.Router.Call(deadlineOnly{ctx}, call)
+		res, err := i.cfg.Router.Call(onlyDeadline(ctx), call)
 		if !errors.Is(err, registry.CodeStaleRoute) {
 			return res, err
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/internal/share"
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -101,6 +102,7 @@ type Config struct {
 	Places     Places            // finds the pod with the state of local tools; nil: this pod has all of it
 	Files      Files             // stores parts of local tools that are too long to be inline; nil: they are dropped
 	Log        *slog.Logger      // default: discard
+	Tracer     trace.Tracer      // continues the traces of deferred calls; default: off
 
 	ApprovalTimeout time.Duration // how long a person has to answer a model's question; default 2 min
 	DeferredTimeout time.Duration // the same for asynchronous calls; default 1 h

@@ -57,7 +57,7 @@ func (i *Invoker) runTimed(ctx context.Context, p *prepared, report func(registr
 	if p.lost != "" {
 		call.losses = []string{p.lost}
 	}
-	res, err := i.executeLocal(toolContext{deadlineOnly{ctx}, call}, p.local, &p.inv)
+	res, err := i.executeLocal(toolContext{onlyDeadline(ctx), call}, p.local, &p.inv)
 	if err != nil {
 		return call.withLosses(registry.Result{}, localError(ctx, &p.inv, err))
 	}
@@ -97,7 +97,7 @@ func (i *Invoker) checkLocal(ctx context.Context, t Tool, inv *Invocation) (err 
 		return nil
 	}
 	defer onPanic(func(p any) { err = i.toolPanicked(inv, p) })
-	ctx, cancel := context.WithDeadline(toolContext{deadlineOnly{ctx}, &toolCall{inv: inv}}, inv.Deadline)
+	ctx, cancel := context.WithDeadline(toolContext{onlyDeadline(ctx), &toolCall{inv: inv}}, inv.Deadline)
 	defer cancel()
 	if validates {
 		if err := validator.Validate(ctx, inv.Args.Raw()); err != nil {

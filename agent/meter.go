@@ -46,6 +46,7 @@ type CallEnd struct {
 	Tenant, User, Tool string // the caller and the tool
 	Key                string // auth.Identity.Account of the caller
 	BytesIn, BytesOut  int    // of the arguments and the output
+	TraceID            string // of a recorded trace; empty: none
 }
 
 // Meter counts calls: each once, when it ends, on the pod that received the request. CallEnded must not block and must
@@ -61,6 +62,9 @@ func (i *Invoker) count(req *Request, took time.Duration, res registry.Result, e
 		Tenant: req.Caller.Tenant, User: req.Caller.User, Key: req.Caller.Account(), Tool: req.Tool,
 		BytesIn:  req.argsBytes,
 		BytesOut: len(res.Output) + res.Structured.Len() + int(registry.InlineSize(res.Parts)),
+	}
+	if req.traced {
+		end.TraceID = req.traceID
 	}
 	switch {
 	case err != nil:

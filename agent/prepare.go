@@ -8,6 +8,7 @@ import (
 
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/chat/provenance"
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -142,7 +143,9 @@ func (i *Invoker) admitAnew(ctx context.Context, p *prepared, refused error) err
 }
 
 // admit runs the hooks on a call whose route is known.
-func (i *Invoker) admit(ctx context.Context, p *prepared) error {
+func (i *Invoker) admit(ctx context.Context, p *prepared) (err error) {
+	ctx, span := trace.Start(ctx, trace.Internal, "admit", "")
+	defer func() { span.End(failureOf(err)) }()
 	p.inv.Session, p.inv.Spec = p.route.Session, p.route.Spec
 	if len(i.cfg.Hooks) > 0 { // custom hooks get a copy: other calls may share the cached session
 		p.inv.Session = p.inv.Session.Clone()
@@ -153,8 +156,8 @@ func (i *Invoker) admit(ctx context.Context, p *prepared) error {
 		_, from = SourceOf(p.local)
 	}
 	p.inv.Policy = i.cfg.Policy.Decide(by.policyQuestion(p.inv.Spec, from))
-	err := p.inv.Policy.Err()
-	if err != nil {
+	span.Text(trace.Rule, p.inv.Policy.Rule)
+	if err = p.inv.Policy.Err(); err != nil {
 		return err
 	}
 	p.inv.Timeout = i.clamp(p.req.Timeout, p.route.Spec.Timeout())

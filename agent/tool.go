@@ -12,6 +12,7 @@ import (
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/strictjson"
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -75,11 +76,19 @@ func (c timed) Deadline() (time.Time, bool) {
 	return c.deadline, true
 }
 
-// deadlineOnly reduces a context to its deadline and cancellation. Tools cannot read the server's values through it.
-type deadlineOnly struct{ context.Context }
+// deadlineOnly reduces a context to its deadline, its cancellation and its trace. Tools cannot read the server's values
+// through it.
+type deadlineOnly struct {
+	context.Context
+	traced context.Context // has the span, and nothing else
+}
 
-// Value returns nil for every key.
-func (deadlineOnly) Value(any) any { return nil }
+func onlyDeadline(ctx context.Context) deadlineOnly {
+	return deadlineOnly{ctx, trace.Carry(context.Background(), ctx)}
+}
+
+// Value returns nil for every key but that of the span.
+func (d deadlineOnly) Value(key any) any { return d.traced.Value(key) }
 
 // toolContext is the context of a local tool, with the values that its call may use.
 type toolContext struct {
@@ -87,15 +96,17 @@ type toolContext struct {
 	call *toolCall
 }
 
-// Value returns the call, and its policy decision for policy.DecisionOf. It returns nil for every other key.
+// Value returns the call, its policy decision for policy.DecisionOf, and its span. It returns nil for every other key.
 func (c toolContext) Value(key any) any {
 	if key == (toolCallKey{}) {
 		return c.call
 	}
-	if c.call.inv.Policy == nil {
-		return nil
+	if c.call.inv.Policy != nil {
+		if v := c.call.inv.Policy.Value(key); v != nil {
+			return v
+		}
 	}
-	return c.call.inv.Policy.Value(key)
+	return c.deadlineOnly.Value(key)
 }
 
 // ReportProgress sends progress and a part of the output of a local tool to clients that follow the call. It is cheap
@@ -178,7 +189,9 @@ type Request struct {
 
 	where     CallRoute // for the Meter
 	argsBytes int
-	counted   bool // the Meter has counted this call, or it is counted when it ends
+	traceID   string // of the trace of the request; empty: none
+	traced    bool   // the trace is recorded
+	counted   bool   // the Meter has counted this call, or it is counted when it ends
 }
 
 // dropArgs drops the arguments of a request. Code that continues with them has its own copy.
@@ -276,7 +289,7 @@ func CallDevice(ctx context.Context, c DeviceCall) (Outcome, error) {
 	if end := call.prepared.within; !end.IsZero() {
 		req.within = end.Add(-min(time.Until(end)/10, answerMargin))
 	}
-	return call.invoker.Invoke(deadlineOnly{ctx}, req) // hides the tool context's values from the hooks of this call
+	return call.invoker.Invoke(onlyDeadline(ctx), req) // hides the tool context's values from the hooks of this call
 }
 
 // answerMargin is how long before its own deadline a local tool gets the outcome of a device's call, at the latest.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -109,7 +110,7 @@ func (h *handler) observe(c *gin.Context) {
 		if failure != nil {
 			code = failure.Code
 		}
-		h.Meter.Requested(c.Request.Method, c.FullPath(), status, code, took)
+		h.Meter.Requested(c.Request.Method, c.FullPath(), status, code, took, trace.SampledID(c.Request.Context()))
 	}
 	if failure != nil || status >= http.StatusBadRequest {
 		h.access.failure(c, status, took, failure)

@@ -293,7 +293,7 @@ func recordOf(r registry.Record) wire.CallRecord {
 func summaryOf(r registry.Record) wire.CallRecord {
 	shown := wire.CallRecord{
 		CallID: r.CallID, Tool: r.Tool, SessionID: r.SessionID, DeviceID: r.DeviceID, UserID: r.UserID,
-		Source: r.Source, TurnID: r.Turn, Mode: r.Mode, State: r.State, Status: r.State.Status(),
+		Source: r.Source, TurnID: r.Turn, TraceID: r.TraceID, Mode: r.Mode, State: r.State, Status: r.State.Status(),
 		Dispatched: r.Dispatched, Late: r.Late, Timeline: each(r.Timeline, stepOf),
 		TimeoutMS: r.TimeoutMS, ArgsDigest: r.ArgsDigest, Pod: r.Pod, Owner: r.Owner, ApprovalID: r.Approval,
 	}

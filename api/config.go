@@ -16,6 +16,7 @@ import (
 	"github.com/farhand/farhand/api/mcp"
 	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/internal/envconf"
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -175,6 +176,7 @@ type Config struct {
 	StreamGrace    time.Duration // longest wait for a failure before a streamed turn begins; default 300 ms
 	IgnoreDebug    bool          // hides model requests: debug in messages has no effect
 	Log            *slog.Logger  // default: discard
+	Tracer         trace.Tracer  // begins the traces of requests; default: off
 	AccessLog      AccessLog     // which requests have a line in Log; default AccessLogSampled
 
 	MaxServed int          // requests with a credential in flight; default DefaultMaxServed

@@ -49,6 +49,7 @@ type handler struct {
 	downloads    *transfers
 	changes      *auth.Buckets[string] // of paired devices, by tenant
 	keyChanges   *auth.Buckets[string] // of keys, and revocations, by tenant
+	sampled      *auth.Buckets[string] // traces that callers have marked as sampled, by tenant
 	diagnosing   sync.Mutex            // held while this pod is checked
 	backingUp    sync.Mutex            // held while the state file is sent
 
@@ -82,6 +83,7 @@ func NewHandler(cfg Config) (*Handler, error) {
 		uploads:    newTransfers("uploads"), downloads: newTransfers("downloads"),
 		changes:    auth.NewBuckets[string](deviceChanges),
 		keyChanges: auth.NewBuckets[string](keyChanges),
+		sampled:    auth.NewBuckets[string](sampledTraces),
 		access:     newAccessLog(cfg.AccessLog, cfg.Log),
 		namesUsers: auth.NamesUsers(cfg.Auth),
 		podHeader:  []string{cfg.Pod}, nosniff: []string{"nosniff"}, json: []string{"application/json"},
@@ -89,7 +91,7 @@ func NewHandler(cfg Config) (*Handler, error) {
 	h.mcp = mcp.New(mcp.Config{
 		Invoker: cfg.Invoker, Directory: cfg.Directory, Gateway: mcpGateway{h}, Cancels: cfg.Turns, Calls: cfg.Calls,
 		Approvals: cfg.Approvals, States: cfg.States, TaskAfter: cfg.TaskAfter, Retention: cfg.Retention,
-		Version: cfg.Version,
+		Version: cfg.Version, Tracer: cfg.Tracer, MayTrace: h.mayTrace,
 	})
 	return &Handler{newEngine(h), h}, nil
 }
@@ -117,7 +119,7 @@ func newEngine(h *handler) *gin.Engine {
 	engine.RedirectFixedPath = false
 	_ = engine.SetTrustedProxies(nil) // cannot fail: there are none to parse
 	engine.Use(h.identify, h.nameCall, h.nameRequest, h.observe, h.recover, h.limitWriting, h.checkOrigin,
-		h.authenticate)
+		h.authenticate, h.trace)
 	engine.NoRoute(h.notFound)
 	engine.NoMethod(h.methodNotAllowed)
 	for _, r := range slices.Concat(h.routes(), h.pageRoutes()) {

@@ -122,8 +122,9 @@ func (h *handler) signIn(c *gin.Context, _ *params) error {
 // Meter counts requests. Its method must not block, and must be safe for concurrent use.
 type Meter interface {
 	// Requested counts a request that has ended. route is one of Routes, or empty. method is the client's own text.
-	// code is empty unless the gateway reported a failure. A WebSocket's request ends when the socket is open.
-	Requested(method, route string, status int, code registry.Code, took time.Duration)
+	// code is empty unless the gateway reported a failure. A WebSocket's request ends when the socket is open. traceID
+	// is that of a recorded trace, or empty.
+	Requested(method, route string, status int, code registry.Code, took time.Duration, traceID string)
 }
 
 // Route is one address of the API.

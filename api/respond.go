@@ -19,6 +19,7 @@ import (
 	"github.com/farhand/farhand/api/mcp"
 	"github.com/farhand/farhand/api/openai"
 	"github.com/farhand/farhand/internal/strictjson"
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -183,7 +184,9 @@ func (h *handler) fail(c *gin.Context, err error) {
 		_ = mcp.WriteError(c.Writer, &e) // on failure the client is gone
 		return
 	}
-	_ = auth.WriteProblem(c.Writer, auth.ProblemOf(&e)) // on failure the client is gone
+	p := auth.ProblemOf(&e)
+	p.TraceID = trace.ID(c.Request.Context())
+	_ = auth.WriteProblem(c.Writer, p) // on failure the client is gone
 }
 
 // noteFailure sets why a request failed, for the log, with a code that clients may see.

@@ -250,6 +250,7 @@ func appendShort(b []byte, a *registry.Activity) []byte {
 	b = appendOptional(b, `,"args_digest":`, r.ArgsDigest)
 	b = appendOptional(b, `,"source":`, r.Source)
 	b = appendOptional(b, `,"turn_id":`, r.Turn)
+	b = appendOptional(b, `,"trace_id":`, r.TraceID)
 	b = appendOptional(b, `,"owner":`, r.Owner)
 	b = strictjson.AppendString(append(b, `,"state":`...), string(r.State))
 	b = strictjson.AppendString(append(b, `,"dispatched":`...), string(r.Dispatched))

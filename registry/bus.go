@@ -56,6 +56,8 @@ type Envelope struct {
 	Proofs []string `json:"proofs,omitempty"`
 	// Reason is replaced or kicked with EnvelopeEvict, and a text for the device with EnvelopeCancel.
 	Reason string `json:"reason,omitempty"`
+	// Trace, with EnvelopeCall and EnvelopeErrand, is the trace of the call, as trace.Context returns it; empty: none.
+	Trace string `json:"trace,omitempty"`
 }
 
 // Key returns the session the envelope is about.

@@ -30,10 +30,11 @@ type Record struct {
 	ArgsDigest string     `json:"args_digest,omitempty"`
 	Source     string     `json:"source,omitempty"`  // SourceLocal, or SourceMCP and a server; for a device: empty
 	Turn       string     `json:"turn_id,omitempty"` // of the calling conversation; empty outside of conversations
-	Mode       string     `json:"mode"`              // sync or async
-	Pod        string     `json:"pod"`               // the pod that received the request
-	Owner      string     `json:"owner,omitempty"`   // the pod that delivered it
-	Proof      string     `json:"proof,omitempty"`   // of the connection it was given to; see Session.Proofs
+	TraceID    string     `json:"trace_id,omitempty"`
+	Mode       string     `json:"mode"`            // sync or async
+	Pod        string     `json:"pod"`             // the pod that received the request
+	Owner      string     `json:"owner,omitempty"` // the pod that delivered it
+	Proof      string     `json:"proof,omitempty"` // of the connection it was given to; see Session.Proofs
 	State      State      `json:"state"`
 	Dispatched Dispatched `json:"dispatched"`
 	Late       bool       `json:"late,omitempty"` // the answer came after the caller had got another outcome

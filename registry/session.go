@@ -27,7 +27,8 @@ const (
 	CapabilityCancel   = "cancel"
 	CapabilityDrain    = "drain"
 	CapabilityResume   = "resume"
-	CapabilityApproval = "approval" // a person at the device can approve its calls
+	CapabilityApproval = "approval"    // a person at the device can approve its calls
+	CapabilityTrace    = "traceparent" // it continues traces: tool_call_request has the field traceparent
 
 	CapabilityResumeToken = "resume_token" // it keeps its resume token and presents it at every reconnect
 )

@@ -22,6 +22,9 @@ const (
 
 // Deliver implements routing.Conn.
 func (c *conn) Deliver(call routing.DeviceCall) error {
+	if call.Trace != "" && !c.continuesTraces() {
+		call.Trace = ""
+	}
 	c.startMu.Lock()
 	err := errOutboxNotOpen
 	if !c.refusesNew && c.ending() == closeNone {
@@ -48,6 +51,13 @@ func (c *conn) Deliver(call routing.DeviceCall) error {
 	default: // not started yet, or ending
 		return registry.Errorf(registry.CodeNotConnected, "The device is not connected. Retry when it is back.")
 	}
+}
+
+// continuesTraces reports whether the device declared the capability traceparent.
+func (c *conn) continuesTraces() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.wantsTrace
 }
 
 // Cancel implements routing.Conn. Cancellation is best effort: if the outbox is full, the device finishes its work in

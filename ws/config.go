@@ -9,6 +9,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry/routing"
 )
 
@@ -75,7 +76,8 @@ type Config struct {
 	DenyQueryToken bool // rejects ?token=, which ClawSeed's clients use, although proxies may log it
 	IgnoreDebug    bool // keeps devices from reading the model requests, which contain the system prompt
 
-	Log *slog.Logger // default: discard
+	Log    *slog.Logger // default: discard
+	Tracer trace.Tracer // begins the traces of messages; default: off
 }
 
 func (c *Config) fill() error {

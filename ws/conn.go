@@ -83,6 +83,7 @@ type conn struct {
 	version1     bool          // the device sent connect without capabilities, so it supports no extensions
 	wantsCancel  bool          // the device declared the capability cancel
 	wantsDrain   bool          // the device declared the capability drain
+	wantsTrace   bool          // the device declared the capability traceparent
 	announced    bool          // the device was sent server_draining
 	stopped      bool          // nothing more is read
 	left         bool          // the device closed the connection properly
@@ -207,6 +208,7 @@ func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 	if f.Capabilities != nil {
 		c.wantsCancel = slices.Contains(f.Capabilities, registry.CapabilityCancel)
 		c.wantsDrain = slices.Contains(f.Capabilities, registry.CapabilityDrain)
+		c.wantsTrace = slices.Contains(f.Capabilities, registry.CapabilityTrace)
 	}
 	c.mu.Unlock()
 	summary := c.summary

@@ -243,6 +243,9 @@ func toolCallRequestFrame(c routing.DeviceCall) []byte {
 	b = append(b, args...)
 	b = append(b, `,"deadline_ms":`...)
 	b = strconv.AppendInt(b, max(c.Timeout.Milliseconds(), 0), 10)
+	if c.Trace != "" {
+		b = strictjson.AppendString(append(b, `,"traceparent":`...), c.Trace)
+	}
 	return append(b, '}')
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/internal/share"
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/ws/internal/fields"
 )
@@ -134,7 +135,13 @@ func (w *turnWorker) takeWaiting() (next *turn, refused int) {
 func (w *turnWorker) runTurn(t *turn) {
 	defer t.ask.place.Release()
 	defer t.cancel(nil)
-	reply, err := w.conn.server.cfg.Agent.Ask(t.ctx, t.ask.Ask, func(e chat.Event) { w.emit(t, e) })
+	ctx, span := w.conn.server.cfg.Tracer.Serve(t.ctx, trace.Server, "message", "", "", nil)
+	span.Text(trace.Tenant, t.ask.Key.Tenant).Text(trace.Session, t.ask.Key.Session)
+	reply, err := w.conn.server.cfg.Agent.Ask(ctx, t.ask.Ask, func(e chat.Event) { w.emit(t, e) })
+	if failed, ok := errors.AsType[*chat.Error](err); ok {
+		span.Text(trace.ErrorType, failed.Code)
+	}
+	span.End("")
 	w.order.Lock()
 	live := w.live
 	w.order.Unlock()

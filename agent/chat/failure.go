@@ -153,6 +153,7 @@ type TurnEnd struct {
 	Usage    provider.Usage
 	Calls    int // requested tool calls
 	Duration time.Duration
+	TraceID  string // of a recorded trace; empty: none
 
 	Answers int           // complete answers of the model
 	Failure provider.Kind // why its last request failed; empty: it did not

@@ -17,6 +17,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/textsafe"
 )
@@ -39,7 +40,9 @@ func (l *loop) generate(ctx context.Context, listed []agent.ShownTool) (provider
 	draft := newDraft(l.turn, l.journal)
 	defer draft.stop()
 	words := redactor{mark: l.mark}
-	answer, err := l.model.Generate(ctx, request, func(d provider.Delta) { l.stream(draft, words.pass(d)) })
+	traced, span := trace.Start(ctx, trace.Client, operationModel, l.model.Name())
+	answer, err := l.model.Generate(traced, request, func(d provider.Delta) { l.stream(draft, words.pass(d)) })
+	endModelSpan(span, l.model, answer, err)
 	l.stream(draft, words.rest())
 	draft.stop()
 	answer.Message = l.mark.redactAnswer(answer.Message)

@@ -15,6 +15,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/internal/share"
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -334,6 +335,7 @@ func (e *Engine) carryOut(
 	if e.cfg.Activity != nil {
 		e.cfg.Activity.TurnStarted(info)
 	}
+	ctx, span := trace.Start(ctx, trace.Internal, operationTurn, agentName)
 	err := guarded(ctx, l, run)
 	if err != nil {
 		err = failure(ctx, e.cfg.Limits, err)
@@ -341,10 +343,12 @@ func (e *Engine) carryOut(
 	}
 	reply := l.reply()
 	reply.Duration = time.Since(began)
+	endTurnSpan(span, info, reply, err)
 	if e.cfg.Activity != nil {
 		end := TurnEnd{
 			Outcome: OutcomeDone, Usage: reply.Usage, Calls: len(reply.Calls), Duration: reply.Duration,
 			Answers: l.answers, Failure: l.failed,
+			TraceID: trace.SampledID(ctx),
 		}
 		if failed, ok := errors.AsType[*Error](err); ok {
 			end.Outcome, end.Code = OutcomeError, failed.Code

@@ -14,6 +14,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/internal/publicnet"
 	"github.com/farhand/farhand/internal/share"
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -107,6 +108,7 @@ func (c *client) request(ctx context.Context, id string, text []byte) (*http.Req
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "farhand")
+	trace.Inject(ctx, req.Header)
 	c.signer.sign(req.Header, id, time.Now(), text)
 	return req, nil
 }

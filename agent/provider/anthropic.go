@@ -34,6 +34,9 @@ func NewAnthropic(cfg Config) *Anthropic {
 }
 
 // reader implements vendor.
+// Vendor returns the name of the vendor by the semantic conventions of GenAI.
+func (m *Anthropic) Vendor() string { return "anthropic" }
+
 func (m *Anthropic) reader(a *answer) func(ssereader.Event) error {
 	return (&anthropicStream{m: m, a: a, open: map[int64]*block{}}).read
 }

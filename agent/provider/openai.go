@@ -51,6 +51,9 @@ func hosted(baseURL string) (official, newLimit bool) {
 }
 
 // reader implements vendor.
+// Vendor returns the name of the vendor, or of the format, by the semantic conventions of GenAI.
+func (m *OpenAI) Vendor() string { return "openai" }
+
 func (m *OpenAI) reader(a *answer) func(ssereader.Event) error { return openAIStream{m, a}.read }
 
 // openAIBody is the body of a chat completions request. Its fields are defined in the vendor's reference.

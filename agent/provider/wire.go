@@ -16,6 +16,7 @@ import (
 	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/internal/ssereader"
 	"github.com/farhand/farhand/internal/strictjson"
+	"github.com/farhand/farhand/internal/trace"
 )
 
 // maxErrorBody is the maximum size of an error body that is read, in bytes.
@@ -39,6 +40,9 @@ func (c *caller) ask(
 		return err
 	}
 	req.Header = c.header.Clone()
+	if parent := trace.Parent(ctx); parent != "" {
+		req.Header.Set("traceparent", parent)
+	}
 	timer := time.AfterFunc(c.cfg.Idle, silent)
 	defer timer.Stop()
 	res, err := c.cfg.HTTPClient.Do(req)

@@ -13,6 +13,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/internal/strictjson"
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/textsafe"
 )
@@ -42,8 +43,15 @@ func (s *Server) callTool(ctx context.Context, r *request) (result, error) {
 
 // call runs a call whose tool is known: it reads the options, lets the Invoker run the call, and converts the outcome
 // to a result.
-func (s *Server) call(ctx context.Context, r *request, req agent.Request) (result, error) {
+func (s *Server) call(ctx context.Context, r *request, req agent.Request) (res result, err error) {
 	by := r.asker()
+	ctx, span := s.startSpan(ctx, r, by.Who.Tenant, req.Tool)
+	defer func() {
+		if span.Records() && err != nil {
+			span.Text(trace.ErrorType, string(registry.AsError(err).Code))
+		}
+		span.End("")
+	}()
 	req.CallID, req.Caller, req.Model, req.Endpoint = registry.NewCallID(), by.Who, by.Model, by.Endpoint
 	if err := r.readOptions(&req); err != nil {
 		return result{}, err
@@ -97,6 +105,19 @@ func (s *Server) call(ctx context.Context, r *request, req agent.Request) (resul
 	default:
 		return r.resultOf(&out, r.givenUp(err))
 	}
+}
+
+// startSpan begins the span of a call. By the convention of MCP its parent is named in _meta, else it is the request's.
+func (s *Server) startSpan(ctx context.Context, r *request, tenant, tool string) (context.Context, trace.Span) {
+	parent, _ := r.meta.text("traceparent")
+	if parent == "" {
+		ctx, span := trace.Start(ctx, trace.Server, r.method, tool)
+		return ctx, span.Text(trace.MCPMethod, r.method).Text(trace.Tool, tool)
+	}
+	state, _ := r.meta.text("tracestate")
+	ctx, span := s.cfg.Tracer.Serve(ctx, trace.Server, r.method+" "+tool, parent, state,
+		func() bool { return s.cfg.MayTrace(tenant) })
+	return ctx, span.Text(trace.MCPMethod, r.method).Text(trace.Tool, tool)
 }
 
 func (r *request) readCall() (name string, args registry.JSON, err error) {

@@ -22,6 +22,7 @@ import (
 	"github.com/farhand/farhand/api/internal/ssewriter"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/strictjson"
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -72,10 +73,12 @@ type Config struct {
 	Calls     Calls
 	Cancels   Cancels
 	Approvals Approvals
-	States    States        // nil: clients are not asked for approval
-	TaskAfter time.Duration // clients that know tasks get one for a call that may take longer
-	Retention time.Duration // how long the record of a call is stored
-	Version   string        // of the program
+	States    States                   // nil: clients are not asked for approval
+	TaskAfter time.Duration            // clients that know tasks get one for a call that may take longer
+	Retention time.Duration            // how long the record of a call is stored
+	Version   string                   // of the program
+	Tracer    trace.Tracer             // begins the traces of calls that name their own in _meta
+	MayTrace  func(tenant string) bool // whether another trace that a caller marked as sampled may be recorded
 }
 
 // Server answers the messages of MCP clients. It keeps no state of a request after its answer, and is safe for

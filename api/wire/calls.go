@@ -94,6 +94,9 @@ type CallRecord struct {
 	// The turn of a conversation in which the call was made. Absent outside conversations.
 	TurnID string `json:"turn_id,omitempty"`
 
+	// The trace of the request, if the gateway makes traces.
+	TraceID string `json:"trace_id,omitempty" schema:"pattern=^[0-9a-f]{32}$"`
+
 	Mode       string     `json:"mode" schema:"enum=sync|async"`
 	State      CallState  `json:"state"`
 	Status     CallStatus `json:"status"`

@@ -14,6 +14,7 @@ import (
 
 	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/internal/envconf"
+	"github.com/farhand/farhand/internal/otlp"
 )
 
 func (a *application) configCommand() *cobra.Command {
@@ -57,6 +58,8 @@ func stateOf(cfg farhand.Config) string {
 
 func (a *application) checkConfig(out io.Writer, asJSON bool) error {
 	cfg, err := a.loadConfig()
+	_, unusable := otlp.LoadConfig(a.environ)
+	err = errors.Join(err, unusable)
 	if err == nil {
 		err = cfg.Check()
 	}

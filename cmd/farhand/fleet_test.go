@@ -69,7 +69,7 @@ func start(t testing.TB, env []string, name string, args ...string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(name, args...), out: &lockedBuffer{}, done: make(chan struct{})}
 	for _, kv := range os.Environ() { // what the developer has exported is not part of the test
-		if !strings.HasPrefix(kv, envPrefix) {
+		if !strings.HasPrefix(kv, envPrefix) && !strings.HasPrefix(kv, "OTEL_") {
 			p.cmd.Env = append(p.cmd.Env, kv)
 		}
 	}

@@ -6,11 +6,13 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/internal/gcfloor"
+	"github.com/farhand/farhand/internal/otlp"
 )
 
 func (a *application) serveCommand() *cobra.Command {
@@ -38,13 +40,35 @@ func (a *application) serve(ctx context.Context) error {
 	for _, finding := range cfg.Insecurities() {
 		log.Warn("insecure setting", "finding", finding)
 	}
-	g, addr, err := a.openGateway(ctx, cfg, log)
+	traces, closeTraces, err := a.openTraces(log)
+	if err != nil {
+		return err
+	}
+	defer closeTraces() // after the gateway, whose last spans it exports
+	g, addr, err := a.openGateway(ctx, cfg, log, traces...)
 	if err != nil {
 		return err
 	}
 	log.Info("serving", "addr", addr, "tls", cfg.TLSCert != "", "pod", g.Pod(), "version", version(),
 		"store", storeOf(cfg))
 	return a.runAndClose(ctx, g, cfg, log)
+}
+
+// lastExport is how long the last spans may take to export when the pod stops.
+const lastExport = 3 * time.Second
+
+// openTraces starts the export of traces if the standard variables of OpenTelemetry ask for it.
+func (a *application) openTraces(log *slog.Logger) (opts []farhand.Option, stop func(), err error) {
+	cfg, err := otlp.LoadConfig(a.environ)
+	if err != nil || !cfg.On() {
+		return nil, func() {}, err
+	}
+	p := otlp.Open(cfg, version(), log)
+	return []farhand.Option{farhand.WithTracerProvider(p)}, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), lastExport)
+		defer cancel()
+		p.Close(ctx)
+	}, nil
 }
 
 // loadConfig returns the configuration of the environment, with the folder of the state file filled in.

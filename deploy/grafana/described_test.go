@@ -75,7 +75,7 @@ var dashboards = []dashboard{
 			}},
 			rate("Policy files read", "farhand_policy_reloads_total", "result"),
 			rate("Refused requests", "farhand_auth_refused_total", "reason"),
-			rate("Uses of previous tokens", "farhand_auth_previous_token_total"),
+			graph("Uses of previous tokens", "short", perSecond("farhand_auth_previous_token_total", "", ""), "{{instance}}"),
 			rate("Audit lines", "farhand_audit_lines_total", "result"),
 			{"Queued lines", "short", []query{
 				{"sum(farhand_audit_queued_lines{$i})", "audit"},

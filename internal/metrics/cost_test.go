@@ -30,7 +30,7 @@ func BenchmarkCallEnded(b *testing.B) {
 func BenchmarkRequested(b *testing.B) {
 	p := newTestPod(b)
 	for b.Loop() {
-		p.set.HTTP.Requested(http.MethodPost, "/api/tools/:name/call", 200, "", 3*time.Millisecond)
+		p.set.HTTP.Requested(http.MethodPost, "/api/tools/:name/call", 200, "", 3*time.Millisecond, "")
 	}
 }
 
@@ -63,7 +63,7 @@ func BenchmarkCall(b *testing.B) {
 				b.Fatal(err)
 			}
 			if name == "with" {
-				p.set.HTTP.Requested(http.MethodPost, "/api/tools/:name/call", 200, "", took)
+				p.set.HTTP.Requested(http.MethodPost, "/api/tools/:name/call", 200, "", took, "")
 			}
 			spent[name] = append(spent[name], time.Since(began))
 		}

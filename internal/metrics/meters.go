@@ -73,7 +73,7 @@ func (c *Calls) CallEnded(end agent.CallEnd) {
 	c.summary.call(end)
 	c.tenants.call(end)
 	if end.Outcome == agent.OutcomeSucceeded || end.Outcome == agent.OutcomeFailed {
-		w.duration.get().Observe(end.Duration.Seconds())
+		observe(w.duration, end.Duration, end.TraceID)
 	}
 }
 
@@ -148,7 +148,7 @@ func (t *Turns) TurnStarted(chat.TurnInfo) {}
 func (t *Turns) TurnFinished(info chat.TurnInfo, end chat.TurnEnd) {
 	if outcomes, ok := t.outcomes[info.Channel]; ok {
 		outcomes.add(string(end.Outcome), 1)
-		t.durations[info.Channel].get().Observe(end.Duration.Seconds())
+		observe(t.durations[info.Channel], end.Duration, end.TraceID)
 	}
 	t.calls.add(info.Channel, int64(end.Calls))
 	t.input.add(info.Model, int64(end.Usage.Input))
@@ -220,7 +220,9 @@ func newHTTP(s *Set) *HTTP {
 }
 
 // Requested implements api.Meter.
-func (h *HTTP) Requested(method, route string, status int, code registry.Code, took time.Duration) {
+func (h *HTTP) Requested(
+	method, route string, status int, code registry.Code, took time.Duration, traceID string,
+) {
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
@@ -233,7 +235,7 @@ func (h *HTTP) Requested(method, route string, status int, code registry.Code, t
 		text = strconv.Itoa(status)
 	}
 	c.statuses.add(text, 1)
-	c.duration.get().Observe(took.Seconds())
+	observe(c.duration, took, traceID)
 	if code != "" {
 		h.codes.add(string(code), 1)
 		if refused := h.summary.refused[code]; refused != nil {

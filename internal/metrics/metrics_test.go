@@ -164,7 +164,7 @@ func (p *testPod) flood(seed uint64, n int) {
 			chat.TurnEnd{Outcome: chat.OutcomeDone, Usage: provider.Usage{Input: 1}, Failure: provider.Kind(name())})
 	}
 	for status := range 1000 {
-		p.set.HTTP.Requested(name(), name(), status, registry.Code(name()), time.Second)
+		p.set.HTTP.Requested(name(), name(), status, registry.Code(name()), time.Second, "")
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/internal/certificate"
 	"github.com/farhand/farhand/internal/share"
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/redisstore/bus"
 	"github.com/farhand/farhand/registry"
@@ -33,6 +34,7 @@ type Pod struct {
 	Bus            func() bus.Stats                       // nil without Redis
 	PolicyFile     func() policy.Status                   // nil without a policy file
 	TLS            func() certificate.Status              // nil without a certificate
+	Traces         func() trace.Stats                     // nil without traces
 	Hooks          []func() hooks.Stats                   // of the HTTP hooks
 	MCPServers     func() []upstream.Status               // nil without MCP servers
 	Pools          []func() map[string]share.Stats        // by name, which is one of poolNames
@@ -126,6 +128,14 @@ func policyFile(n policy.Status) []current {
 			"Policy files read since the start, by whether they came into force.",
 			by("result", part{"ok", int64(n.Reloads)}, part{"refused", int64(n.Refused)})),
 	}
+}
+
+func traces(s trace.Stats) []current {
+	return []current{counter("farhand_trace_spans_total",
+		"Recorded spans, by what became of them: exported, rejected by the collector, failed to be sent, or dropped "+
+			"because the queue was full (overflow).",
+		by("outcome", part{"exported", s.Exported}, part{"rejected", s.Rejected}, part{"failed", s.Failed},
+			part{"overflow", s.Overflow}))}
 }
 
 func tlsCertificate(s certificate.Status) []current {

@@ -128,6 +128,7 @@ func (s *Set) Watch(p Pod) {
 	watch(s, p.Disks, disks)
 	watch(s, readMemoryLimit, memory)
 	watch(s, p.Drained, drain)
+	watch(s, p.Traces, traces)
 	watch(s, func() []hooks.Stats { return readAll(p.Hooks) }, httpHooks)
 	watch(s, p.MCPServers, mcpServers)
 	watch(s, func() []map[string]share.Stats { return readAll(p.Pools) }, pools)
@@ -142,7 +143,7 @@ func readAll[T any](reads []func() T) (all []T) {
 
 // Handler serves the metrics in the Prometheus format.
 func (s *Set) Handler() http.Handler {
-	return promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+	return promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, EnableOpenMetrics: true})
 }
 
 // Metrics returns the descriptions of Farhand's own metrics, in order of name.
@@ -312,6 +313,17 @@ type timer = lazy[prometheus.Observer]
 
 func newTimer(vec *prometheus.HistogramVec, labels ...string) *timer {
 	return &timer{create: func() prometheus.Observer { return vec.WithLabelValues(labels...) }}
+}
+
+// observe adds a duration. With the id of a recorded trace it becomes the exemplar of its bucket, which scrapers of the
+// OpenMetrics format read.
+func observe(t *timer, took time.Duration, traceID string) {
+	o := t.get()
+	if with, ok := o.(prometheus.ExemplarObserver); ok && traceID != "" {
+		with.ObserveWithExemplar(took.Seconds(), prometheus.Labels{"trace_id": traceID})
+		return
+	}
+	o.Observe(took.Seconds())
 }
 
 func texts[S ~string](values []S) []string {

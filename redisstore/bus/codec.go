@@ -51,7 +51,8 @@ func (c *coder) envelope(e *registry.Envelope) {
 		return
 	}
 	attributes := int64(e.Attributes)
-	c.texts((*string)(&e.Kind), &e.Tenant, &e.Session, &e.Tool, &e.Spec, &e.Reason)
+	c.texts((*string)(&e.Kind), &e.Tenant, &e.Session, &e.Tool, &e.Spec)
+	c.texts(remark(e))
 	c.numbers(&e.Generation, &e.TimeoutMS, &attributes, &e.Attempt)
 	e.Attributes = uint64(attributes)
 	list(c, &e.Proofs, len(c.text)) // each proof takes at least one byte
@@ -65,6 +66,15 @@ func (c *coder) envelope(e *registry.Envelope) {
 	if unanswered {
 		c.marshalled(made(c, &e.Err))
 	}
+}
+
+// remark returns the text that has one place in all envelopes: the trace of a call or an errand, which have no reason.
+// Pods of releases without traces ignore it there.
+func remark(e *registry.Envelope) *string {
+	if e.Kind == registry.EnvelopeCall || e.Kind == registry.EnvelopeErrand {
+		return &e.Trace
+	}
+	return &e.Reason
 }
 
 func (c *coder) reply(r *registry.Reply) {
@@ -253,7 +263,7 @@ func appendField[T ~string | ~[]byte](b []byte, field T) []byte {
 func encodeEnvelope(e registry.Envelope) ([]byte, error) {
 	e.V = cmp.Or(e.V, registry.EnvelopeVersion)
 	c := newWriter(messageEnvelope, 64+e.Args.Len()+len(e.CallID)+len(e.ReplyTo)+len(e.Tenant)+len(e.Session)+
-		len(e.Tool)+len(e.Spec)+len(e.Reason))
+		len(e.Tool)+len(e.Spec)+len(e.Reason)+len(e.Trace))
 	c.envelope(&e)
 	return c.bytes, c.err
 }

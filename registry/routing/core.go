@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -19,6 +20,7 @@ type core struct {
 	tasks  *tasks
 	counts *counters
 	log    *slog.Logger
+	tracer trace.Tracer
 
 	logBytes int64 // of the log of one call
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/internal/share"
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -152,6 +153,7 @@ func (p *Places) handleErrand(e registry.Envelope) {
 		p.router.refuse(e.ReplyTo, e.CallID, err)
 		return
 	}
+	ctx = p.tracer.Join(ctx, e.Trace)
 	go func() {
 		defer done()
 		p.carryOut(ctx, e, errand)
@@ -199,7 +201,10 @@ func (p *Places) carryOut(ctx context.Context, e registry.Envelope, errand regis
 	})
 	defer receipt.Stop()
 	report := p.localReport(e.Tenant, errand.Tool, errand.CallID)
+	ctx, span := p.tracer.Start(ctx, trace.Internal, "errand", errand.Tool)
+	span.Text(trace.Pod, p.pod).Text(trace.ToolCall, errand.CallID)
 	res, err := p.guarded(ctx, errand, report.add)
+	span.End(failureOf(err))
 	report.written(ctx)
 	if err != nil {
 		p.router.refuse(e.ReplyTo, e.CallID, err)

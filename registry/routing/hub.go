@@ -62,6 +62,7 @@ type DeviceCall struct {
 	Tool    string
 	Args    registry.JSON
 	Timeout time.Duration // the time left when the call is written
+	Trace   string        // the header traceparent for the device; empty: none
 }
 
 // CloseCause is why the Hub ends a socket. Package ws maps it to a close code.

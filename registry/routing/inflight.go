@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -51,6 +52,8 @@ type inFlightCall struct {
 	timer   *time.Timer   // first for the receipt, then for the expiry
 
 	log callLog
+
+	span trace.Span // from the writing of the call to its end
 }
 
 // flightState is how far a call in flight has come.
@@ -133,7 +136,20 @@ func (f *inFlightCall) tell(r registry.Reply) {
 	if r.Result != nil && !f.durable {
 		r.Tenant, r.Session = f.key.Tenant, f.key.Session
 	}
+	f.span.End(failureOfReply(r))
 	f.reply(r)
+}
+
+// failureOfReply returns what a span says of a reply: the code of its error, or that the tool failed.
+func failureOfReply(r registry.Reply) string {
+	switch {
+	case r.Err != nil:
+		return string(r.Err.Code)
+	case r.Result != nil && !r.Result.Success:
+		return trace.ToolFailed
+	default:
+		return ""
+	}
 }
 
 // loseConnection ends the in-flight call because its connection has ended. If the socket did not get the call yet, the
@@ -161,14 +177,22 @@ func (f *inFlightCall) sendReceipt() {
 // call is first claimed in the store, so deliver must not run on a goroutine that others wait for.
 func (l *LocalSession) deliver(
 	ctx context.Context, c DeviceCall, decided basis, durable bool, reply func(registry.Reply),
-) (*inFlightCall, error) {
+) (f *inFlightCall, err error) {
 	spec, err := l.holds(c.Tool, decided)
 	if err != nil {
 		return nil, err
 	}
-	f := &inFlightCall{
+	ctx, span := l.hub.tracer.Start(ctx, trace.Client, "device", spec.Name)
+	c.Trace = trace.Parent(ctx)
+	span.Text(trace.Device, l.key.Session).Text(trace.ToolCall, c.ID).Text(trace.Pod, l.hub.pod)
+	defer func() {
+		if err != nil {
+			span.End(failureOf(err))
+		}
+	}()
+	f = &inFlightCall{
 		key: l.key, callID: c.ID, tool: spec.Name, output: spec.OutputSchema, durable: durable, reply: reply,
-		session: l,
+		session: l, span: span,
 	}
 	if err := l.track(f, c.Timeout); err != nil {
 		return nil, err
@@ -349,6 +373,9 @@ func (f *inFlightCall) abandon() {
 	f.mu.Lock()
 	sent, l := f.sentLocked(), f.session
 	f.mu.Unlock()
+	if sent {
+		f.span.End(string(registry.CodeTimeout))
+	}
 	if conn, ok := l.conn.(Expirer); ok && sent {
 		conn.Expired(f.callID)
 	}

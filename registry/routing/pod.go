@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -31,6 +32,7 @@ type PodConfig struct {
 	MaxInFlight int            // calls in flight per session; default 64
 	SendTimeout time.Duration  // time limit of the bus to send a call; default DefaultSendTimeout
 	Log         *slog.Logger   // default: discard
+	Tracer      trace.Tracer   // continues the traces of other pods' calls; default: off
 
 	CallBytes    int64 // stored for all calls of a tenant, by all pods; default DefaultCallBytes
 	CallLog      int64 // stored of a device's reports of one call; default DefaultCallLog
@@ -89,6 +91,7 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	c := core{
 		pod: cfg.ID, store: cfg.Store, bus: cfg.Bus, calls: calls, rec: newRecorder(cfg, calls),
 		tasks: newTasks(maxTasks, cfg.Log), counts: new(counters), logBytes: cfg.CallLog, log: cfg.Log,
+		tracer: cfg.Tracer,
 	}
 	p := &Pod{core: c, cfg: cfg, refresh: make(chan struct{}, 1), sweeps: make(chan struct{}, 1)}
 	p.Hub = newHub(c, cfg, newToolBudget(cfg, reserved))

@@ -50,6 +50,7 @@ func (r *Router) deliverFor(ctx context.Context, e registry.Envelope) {
 		return
 	}
 	timeout := time.Duration(e.TimeoutMS) * time.Millisecond
+	ctx = r.tracer.Join(ctx, e.Trace)
 	c := DeviceCall{ID: e.CallID, Tool: e.Tool, Args: e.Args, Timeout: timeout}
 	// e and its strings hold the arguments, which nothing may keep once the device has them.
 	tenant := l.key.Tenant

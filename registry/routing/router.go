@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -191,7 +192,11 @@ func (r *Router) callRemote(
 // exchange sends an envelope to the pod of a pending call, and waits for the answer.
 func (r *Router) exchange(
 	ctx context.Context, p *pendingCall, e registry.Envelope, w wait,
-) (registry.Result, error) {
+) (res registry.Result, err error) {
+	ctx, span := trace.Start(ctx, trace.Client, "send", string(e.Kind))
+	defer func() { span.End(failureOf(err)) }()
+	span.Text(trace.Pod, p.pod)
+	e.Trace = trace.Context(ctx)
 	remaining := w.deadline.Sub(p.since)
 	e.V, e.CallID, e.TimeoutMS, e.ReplyTo = registry.EnvelopeVersion, p.id, remaining.Milliseconds(), r.pod
 	sendCtx := ctx
@@ -207,6 +212,14 @@ func (r *Router) exchange(
 	w.phase, w.sending = phaseSending, sending
 	key := e.Key() // not e, whose arguments may be long
 	return w.forAnswer(ctx, func(reason string) { r.cancelRemote(p.pod, key, p.id, reason) })
+}
+
+// failureOf returns the code of an error for a span; empty: no error.
+func failureOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return string(registry.AsError(err).Code)
 }
 
 // newWait returns the wait for a call's answer. It does not refer to c, so that calls need not be on the heap.

@@ -78,7 +78,7 @@ func (c *Client) startCall(ctx context.Context, f *received) {
 	if f.DeadlineMS != nil {
 		timeout = time.Duration(min(*f.DeadlineMS, maxDeadlineMS)) * time.Millisecond
 	}
-	call := Call{ID: f.ID, Tool: f.Name, Args: f.Args, Deadline: time.Now().Add(timeout)}
+	call := Call{ID: f.ID, Tool: f.Name, Args: f.Args, Deadline: time.Now().Add(timeout), Traceparent: f.Trace}
 	c.calls.mu.Lock()
 	if c.calls.ended {
 		c.calls.mu.Unlock()

@@ -201,6 +201,7 @@ type received struct {
 	Name       string          `json:"name"`
 	Args       json.RawMessage `json:"args"`
 	DeadlineMS *int64          `json:"deadline_ms"`
+	Trace      string          `json:"traceparent"`
 	Reason     string          `json:"reason"`
 	Ignored    bool            `json:"ignored"`
 
@@ -286,7 +287,7 @@ func (f sent) encode() []byte {
 }
 
 func (c *config) connectFrame(token string) []byte {
-	can := []string{"ack", "progress", "cancel", "drain", "resume", "resume_token", "call_status"}
+	can := []string{"ack", "progress", "cancel", "drain", "resume", "resume_token", "call_status", "traceparent"}
 	if c.approver != nil {
 		can = append(can, "approval")
 	}

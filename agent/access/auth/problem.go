@@ -71,6 +71,9 @@ type Problem struct {
 	// The call was not dispatched and asking again may help.
 	Retryable *bool `json:"retryable,omitempty"`
 
+	// The trace of the request, if the gateway makes traces.
+	TraceID string `json:"trace_id,omitempty" schema:"pattern=^[0-9a-f]{32}$"`
+
 	// With `invalid_arguments`: the broken rules of the parameters schema.
 	Errors []registry.Violation `json:"errors,omitempty"`
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/farhand/farhand/agent/tools/internal/localtool"
 	"github.com/farhand/farhand/internal/egress"
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -114,7 +115,14 @@ func (t tool) Execute(ctx context.Context, args json.RawMessage) (registry.Resul
 		return idle(c.Action, nil), nil
 	}
 	defer t.browsers.leave(s)
-	return t.use(ctx, s, c), nil
+	ctx, span := trace.Start(ctx, trace.Internal, "browser", c.Action)
+	res := t.use(ctx, s, c)
+	if span.Text(trace.Action, c.Action); res.Success {
+		span.End("")
+	} else {
+		span.End(trace.ToolFailed)
+	}
+	return res, nil
 }
 
 // use performs a call. The caller holds the turn of the slot.

@@ -21,6 +21,7 @@ import (
 	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/agent/tools/internal/localtool"
 	"github.com/farhand/farhand/internal/share"
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -135,6 +136,18 @@ func folderIsThere(w sandbox.Workspace, dir string) error {
 	return nil
 }
 
+// failureOf returns what the span of a command says of an error of its engine; empty: no error.
+func failureOf(err error) string {
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, errTimeout):
+		return string(registry.CodeTimeout)
+	default:
+		return "sandbox_failed"
+	}
+}
+
 // run runs a command until it ends or its timeout is reached.
 func (r runner) run(ctx context.Context, w sandbox.Workspace, p *plan) (registry.Result, error) {
 	limited, cancel := context.WithTimeoutCause(ctx, p.timeout, errTimeout)
@@ -144,7 +157,9 @@ func (r runner) run(ctx context.Context, w sandbox.Workspace, p *plan) (registry
 	p.command.Stdout, p.command.Stderr = tee{stdout, reports}, tee{stderr, reports}
 	p.command.Env = append(home(p.engine, w), p.command.Env...)
 	start := time.Now()
-	exit, err := p.engine.Run(limited, w, p.command)
+	traced, span := trace.Start(limited, trace.Internal, "sandbox", p.engine.Name())
+	exit, err := p.engine.Run(traced, w, p.command)
+	span.Text(trace.Engine, p.engine.Name()).End(failureOf(err))
 	reports.end()
 	o := outcome{
 		Stdout: stdout.text(), Stderr: stderr.text(), ExitCode: exit.Code, Signal: exit.Signal,

@@ -15,6 +15,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/mcpcontent"
+	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/textsafe"
 )
@@ -91,9 +92,22 @@ func (t *tool) callOnce(ctx context.Context, args json.RawMessage) (registry.Res
 		return registry.Result{}, now.conn, errNotTaken
 	}
 	defer now.conn.calls.Done()
+	ctx, span := trace.Start(ctx, trace.Client, methodCall, t.name)
+	span.Text(trace.MCPMethod, methodCall).Text(trace.Tool, t.name).Text(trace.Upstream, t.server.Name)
 	res, err := now.conn.call(ctx, t, args)
+	switch {
+	case err != nil:
+		span.End(string(registry.AsError(err).Code))
+	case !res.Success:
+		span.End(trace.ToolFailed)
+	default:
+		span.End("")
+	}
 	return res, now.conn, err
 }
+
+// methodCall is the method of MCP that calls a tool.
+const methodCall = "tools/call"
 
 func (c *connection) call(ctx context.Context, t *tool, args json.RawMessage) (registry.Result, error) {
 	token, stop := c.progress.follow(ctx)
@@ -106,6 +120,11 @@ func (c *connection) call(ctx context.Context, t *tool, args json.RawMessage) (r
 	attempt.call, attempt.end, attempt.hide = true, cancel, c.server.hide
 	params := &mcp.CallToolParams{Name: t.name, Arguments: args}
 	params.SetProgressToken(token)
+	if parent, state := trace.Headers(ctx); parent != "" {
+		if params.Meta["traceparent"] = parent; state != "" {
+			params.Meta["tracestate"] = state
+		}
+	}
 	res, err := c.session.CallTool(began, params)
 	if err == nil {
 		made := resultOf(res, c.server.Name)

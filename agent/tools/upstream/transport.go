@@ -16,6 +16,7 @@ import (
 
 	"github.com/farhand/farhand/internal/publicnet"
 	"github.com/farhand/farhand/internal/strictjson"
+	"github.com/farhand/farhand/internal/trace"
 )
 
 const (
@@ -203,6 +204,7 @@ func (w *web) roundTrip(ctx context.Context, req *http.Request, sent *atomic.Boo
 		req.Header.Set(name, string(value))
 	}
 	req.Header.Set("User-Agent", "farhand")
+	trace.Inject(ctx, req.Header)
 	resp, err := w.base.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { sent.Store(false) },
 		GotConn: func(httptrace.GotConnInfo) { sent.Store(true) },

@@ -19,6 +19,7 @@ function handlers (sdk, gate, count, report) {
   const asleep = (callId) => gate(callId).opened;
   return {
     echo: ({ text }) => text,
+    trace: (_args, { traceparent }) => traceparent,
     json: (args) => args,
     list: () => [1, "two", null],
     nothing: () => undefined,

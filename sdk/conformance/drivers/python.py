@@ -179,6 +179,9 @@ class Driver:
     async def tool_echo(self, args: dict[str, Any], _: Call) -> Any:
         return args["text"]
 
+    async def tool_trace(self, _: Any, call: Call) -> Any:
+        return call.traceparent
+
     async def tool_json(self, args: dict[str, Any], _: Call) -> Any:
         return args
 

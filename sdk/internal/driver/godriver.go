@@ -259,6 +259,8 @@ func (d *goDriver) handle(ctx context.Context, call client.Call) (any, error) {
 	switch call.Tool {
 	case "echo":
 		return args.Text, nil
+	case "trace":
+		return call.Traceparent, nil
 	case "json":
 		return call.Args, nil
 	case "list":

@@ -11,6 +11,11 @@ export interface Call {
   readonly signal: AbortSignal;
   /** When the caller stops waiting. */
   readonly deadline: Date;
+  /**
+   * The W3C header of the trace that the call belongs to, for requests and spans of the handler. "": the gateway makes
+   * no traces.
+   */
+  readonly traceparent: string;
   /** Like signal, but ends also when the caller stops waiting. For work that is useless then, like asking a person. */
   awaited(): AbortSignal;
   /** Reports progress: done, of how many, and a word for people. Reports are dropped if they come too fast. */

@@ -29,6 +29,7 @@ export interface Host {
 interface Running {
   readonly id: string;
   readonly tool: string;
+  readonly traceparent: string;
   readonly controller: AbortController;
   answered: boolean;
 }
@@ -62,7 +63,13 @@ export class Calls {
     if (this.#running.size >= mostPending) {
       return this.host.send(failure(id, "the device has too many calls waiting"));
     }
-    const running = { id, tool: text(frame["name"]), controller: new AbortController(), answered: false };
+    const running = {
+      id,
+      tool: text(frame["name"]),
+      traceparent: text(frame["traceparent"]),
+      controller: new AbortController(),
+      answered: false,
+    };
     this.#running.set(id, running);
     void this.#run(running, frame["args"], new Date(Date.now() + wait(frame["deadline_ms"], 30_000)));
   }
@@ -166,13 +173,14 @@ export class Calls {
   }
 
   #call(running: Running, deadline: Date): Call {
-    const { id, tool, controller } = running;
+    const { id, tool, traceparent, controller } = running;
     const { signal } = controller;
     return {
       callId: id,
       tool,
       signal,
       deadline,
+      traceparent,
       awaited: () =>
         AbortSignal.any([signal, AbortSignal.timeout(Math.max(0, deadline.getTime() + grace - Date.now()))]),
       progress: (progress, total, message) => {

@@ -20,7 +20,7 @@ import { offer, type Handler, type Offer, type Tool } from "./tools.js";
 const stopWait = 2_000; // ms that stop gives handlers to end, and then the gateway to acknowledge
 const framesBytes = 64; // around the definitions in a frame
 const definitions = 1024; // in a frame
-const capabilities = ["ack", "progress", "cancel", "drain", "resume", "resume_token", "call_status"];
+const capabilities = ["ack", "progress", "cancel", "drain", "resume", "resume_token", "call_status", "traceparent"];
 
 /** The device for every platform. Use Device of the package. */
 export class DeviceCore extends Emitter<DeviceEvents> {

@@ -30,6 +30,7 @@ internal class Tools(private val report: (Array<Pair<String, Any?>>) -> Unit) {
         fun bytes() = args.getValue("bytes").jsonPrimitive.int
         return when (call.tool) {
             "echo" -> text()
+            "trace" -> call.traceparent
             "json" -> args
             "list" -> listOf(1, "two", null)
             "nothing" -> Unit

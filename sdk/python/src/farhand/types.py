@@ -504,6 +504,8 @@ class CallRecord(_CallRecord, total=False):
     structured: Any
     success: bool
     """Present, like the next four members, once the device has answered. Lists and feeds omit the tool's output."""
+    trace_id: str
+    """The trace of the request, if the gateway makes traces."""
     turn_id: str
     """The turn of a conversation in which the call was made. Absent outside conversations."""
     user_id: str
@@ -2012,6 +2014,8 @@ class Problem(_Problem, total=False):
     """With `invalid_arguments`: the broken rules of the parameters schema."""
     retryable: bool
     """The call was not dispatched and asking again may help."""
+    trace_id: str
+    """The trace of the request, if the gateway makes traces."""
 
 
 class PromptMessage(TypedDict, total=False):

@@ -340,6 +340,8 @@ export type CallRecord = {
   }>;
   timeout_ms: number;
   tool: string;
+  /** The trace of the request, if the gateway makes traces. */
+  trace_id?: string;
   /** The turn of a conversation in which the call was made. Absent outside conversations. */
   turn_id?: string;
   /** Of the caller. */
@@ -1377,6 +1379,8 @@ export type Problem = {
   retryable?: boolean;
   status: number;
   title: string;
+  /** The trace of the request, if the gateway makes traces. */
+  trace_id?: string;
   type: string;
 };
 

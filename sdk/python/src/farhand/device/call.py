@@ -35,11 +35,13 @@ class Call:
     call.remaining())``.
     """
 
-    def __init__(self, id: str, tool: str, seconds: float, reports: Reports) -> None:
+    def __init__(self, id: str, tool: str, seconds: float, reports: Reports, traceparent: str = "") -> None:
         self.id = id
         self.tool = tool
         self.deadline = datetime.now(timezone.utc) + timedelta(seconds=seconds)
         """When the caller stops waiting."""
+        self.traceparent = traceparent
+        """The W3C header of the call's trace, for requests and spans of the handler; "": the gateway makes no traces."""
         self._loop = asyncio.get_running_loop()
         self._until = self._loop.time() + seconds
         self._reports = reports
@@ -104,6 +106,11 @@ class SyncCall:
     def deadline(self) -> datetime:
         """When the caller stops waiting."""
         return self._call.deadline
+
+    @property
+    def traceparent(self) -> str:
+        """The W3C header of the call's trace; "": the gateway makes no traces."""
+        return self._call.traceparent
 
     @property
     def cancelled(self) -> bool:

@@ -97,7 +97,8 @@ class Calls:
         if len(self._running) >= _MOST_PENDING:
             self._host.send(failure(id, "the device has too many calls waiting"))
             return
-        call = Call(id, text(frame.get("name")), seconds(frame.get("deadline_ms"), 30.0), self)
+        traceparent = text(frame.get("traceparent"))
+        call = Call(id, text(frame.get("name")), seconds(frame.get("deadline_ms"), 30.0), self, traceparent)
         running = self._running[id] = _Running(call)
         running.task = asyncio.get_running_loop().create_task(self._run(running, frame.get("args")))
         self._tasks.add(running.task)

@@ -15,6 +15,12 @@ public interface Call {
     public val deadline: Instant
 
     /**
+     * The W3C header of the trace that the call belongs to, for requests and spans of the handler. Empty: the gateway
+     * makes no traces.
+     */
+    public val traceparent: String get() = ""
+
+    /**
      * Runs a block that is useless when the caller no longer waits, like asking a person.
      * Then it throws a [kotlinx.coroutines.TimeoutCancellationException].
      */

@@ -55,7 +55,7 @@ internal interface Host {
 }
 
 /** A call that runs, or waits for its turn. */
-internal class Running(val id: String, val tool: String, wait: Duration) {
+internal class Running(val id: String, val tool: String, wait: Duration, val traceparent: String) {
     lateinit var job: Job
 
     /** For people. [left] does not depend on the system's clock. */
@@ -98,7 +98,8 @@ internal class Calls(
             host.send(again ?: failure(id, "the device has too many calls waiting"))
             return
         }
-        val call = Running(id, frame["name"].text(), frame["deadline_ms"].wait(DEFAULT_DEADLINE))
+        val wait = frame["deadline_ms"].wait(DEFAULT_DEADLINE)
+        val call = Running(id, frame["name"].text(), wait, frame["traceparent"].text())
         running[id] = call
         // ATOMIC: a call that is cancelled before its coroutine is dispatched is answered like any other.
         call.job = scope.launch(start = CoroutineStart.ATOMIC) { scope.perform(call, frame["args"]) }
@@ -240,6 +241,7 @@ internal class Calls(
         override val id get() = call.id
         override val tool get() = call.tool
         override val deadline get() = call.deadline
+        override val traceparent get() = call.traceparent
 
         override suspend fun <T> whileAwaited(block: suspend () -> T): T = withTimeout(call.left() + grace) { block() }
 

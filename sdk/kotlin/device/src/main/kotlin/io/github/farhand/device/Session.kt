@@ -230,7 +230,7 @@ internal class Session(private val address: Address, private val options: Device
 
     private companion object {
         const val SESSION = "session" // key of the journal
-        val capabilities = listOf("ack", "progress", "cancel", "drain", "resume", "resume_token", "call_status")
+        val capabilities = listOf("ack", "progress", "cancel", "drain", "resume", "resume_token", "call_status", "traceparent")
 
         /** What [leave] gives handlers to end, and then the gateway to acknowledge. */
         val stopWait = 2.seconds
