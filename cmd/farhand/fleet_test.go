@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -185,14 +186,14 @@ func startFleet(t testing.TB, n int, redisURL string, settings ...string) []*pod
 	return pods
 }
 
-// startBalancer starts nginx with the configuration of deploy/nginx.conf, its upstreams replaced by the pods.
+// startBalancer starts nginx with the configuration of deploy/proxies, without TLS, its upstreams replaced by the pods.
 func startBalancer(t testing.TB, pods []*pod) string {
 	t.Helper()
 	nginx, err := exec.LookPath("nginx")
 	if err != nil {
 		nginx = "/usr/sbin/nginx" // not on the PATH of ordinary users
 	}
-	text, err := os.ReadFile("../../deploy/nginx.conf")
+	text, err := os.ReadFile("../../deploy/proxies/nginx.conf")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,11 +201,12 @@ func startBalancer(t testing.TB, pods []*pod) string {
 	for i, p := range pods {
 		name := fmt.Sprintf("farhand-%d:8080", i+1)
 		if !strings.Contains(conf, name) {
-			t.Fatalf("deploy/nginx.conf has no upstream %s", name)
+			t.Fatalf("deploy/proxies/nginx.conf has no upstream %s", name)
 		}
 		conf = strings.ReplaceAll(conf, name, strings.TrimPrefix(p.url, "http://"))
 	}
-	conf = strings.Replace(conf, "listen 8080;", "listen "+addr+";", 1)
+	conf = regexp.MustCompile(`(?m)^ *ssl_.*\n`).ReplaceAllString(conf, "")
+	conf = strings.Replace(conf, "listen 8443 ssl;", "listen "+addr+";", 1)
 	// Beside the addresses only what a process of an ordinary user needs is added: places to write to. Workers of root are
 	// another user's by default, who cannot write long bodies there.
 	conf = fmt.Sprintf("daemon off; user root; pid %s/pid; error_log stderr;\n", dir) + strings.Replace(conf, "http {",

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -48,6 +50,7 @@ func (a *application) keysCreateCommand() *cobra.Command {
 	var k wire.KeyRequest
 	var life time.Duration
 	var direct, asJSON bool
+	var file string
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Create an API key and print it once",
@@ -67,6 +70,9 @@ func (a *application) keysCreateCommand() *cobra.Command {
 			}
 			if direct {
 				create = a.createStoredKey
+			}
+			if file != "" {
+				return a.createKeyFile(file, func() (keyRow, error) { return create(cmd.Context(), k) })
 			}
 			made, err := create(cmd.Context(), k)
 			if err != nil {
@@ -93,8 +99,31 @@ func (a *application) keysCreateCommand() *cobra.Command {
 	f.StringVar(&k.Tenant, "tenant", "", "another tenant; only with FARHAND_TOKEN or --store")
 	durationVar(f, &life, "expires", 0, "lifetime, such as 12h or 30d; 0: as long as it is used")
 	f.BoolVar(&direct, "store", false, "write to FARHAND_REDIS_URL or FARHAND_DATA_DIR, without a gateway")
+	f.StringVar(&file, "file", "", "write the key to this new file, for its owner; if it exists, create nothing")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// createKeyFile creates a key whose secret is in a file only. If the file exists it does nothing, so that a fleet can
+// run it at every start. The file is complete or missing.
+func (a *application) createKeyFile(file string, create func() (keyRow, error)) error {
+	if _, err := os.Lstat(file); err == nil {
+		fmt.Fprintf(a.err, "%s exists: no key is created\n", file)
+		return nil
+	}
+	part, err := os.OpenFile(file+".part", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) // before there is a key to lose
+	if err != nil {
+		return fmt.Errorf("--file: %w", err)
+	}
+	made, err := create()
+	if err == nil {
+		_, err = fmt.Fprintln(part, made.Key)
+	}
+	if err = errors.Join(err, part.Sync(), part.Close()); err != nil {
+		return errors.Join(err, os.Remove(part.Name()))
+	}
+	fmt.Fprintf(a.err, "key %s of tenant %s is in %s\n", oneLine(made.ID, shownID), oneLine(made.Tenant, shownID), file)
+	return os.Rename(part.Name(), file)
 }
 
 func (a *application) createStoredKey(ctx context.Context, k wire.KeyRequest) (keyRow, error) {

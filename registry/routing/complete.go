@@ -2,7 +2,6 @@ package routing
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/farhand/farhand/internal/pause"
@@ -57,7 +56,7 @@ func (p *Hub) completeNow(f *inFlightCall, r registry.Result, acknowledge func(i
 		return
 	}
 	end := p.endCompleting(f.callID, acknowledge)
-	if !p.tasks.start(f.key, func(ctx context.Context) { end(!p.completeDurable(ctx, f, r)) }) {
+	if !p.tasks.start(f.key, func(ctx context.Context) { p.completeDurable(ctx, f, r, end) }) {
 		e := registry.Errorf(registry.CodeStoreUnavailable, registry.StoreUnavailableAdvice)
 		f.finish(registry.Reply{Err: e.With(registry.DispatchedYes)})
 		end(true)
@@ -85,28 +84,65 @@ func (l *LocalSession) Fail(callID string, e *registry.Error) {
 	})
 }
 
-// completeDurable stores the answer before the caller gets it. It returns false if the answer changed nothing.
-func (p *Hub) completeDurable(ctx context.Context, f *inFlightCall, r registry.Result) bool {
+// completeDurable stores the answer before the caller gets it. If the store is unavailable, the caller gets that, and
+// the answer is stored later. It calls end with true if the answer changed nothing.
+func (p *Hub) completeDurable(ctx context.Context, f *inFlightCall, r registry.Result, end func(ignored bool)) {
+	moved, err := p.storeAnswer(ctx, f, r)
+	switch {
+	case registry.IsCallNotFound(err): // the store was emptied; a waiting caller still gets the answer
+		end(!f.finish(registry.Reply{Result: &r}))
+	case err != nil:
+		f.finish(registry.Reply{Err: registry.AsError(err).With(registry.DispatchedYes)})
+		store := func(ctx context.Context) (registry.Moved, error) { return p.storeAnswer(ctx, f, r) }
+		p.storeOnceBack(f.key, &r, answerTries, err, store, func(moved registry.Moved, err error) {
+			if err != nil {
+				p.log.Error("answer not stored", "call", f.callID, "error", err)
+			}
+			end(err != nil || !moved.Applied)
+		})
+	case !moved.Applied:
+		f.end()
+		end(true)
+	default:
+		if stored := moved.Record.Result; stored != nil && p.calls.amends(f.tool) {
+			r = *stored // the other pod must not get what the amending removed
+		}
+		f.finish(registry.Reply{Result: &r})
+		end(false)
+	}
+}
+
+// storeAnswer ends the record of a call with its answer.
+func (p *Hub) storeAnswer(ctx context.Context, f *inFlightCall, r registry.Result) (registry.Moved, error) {
 	change := registry.Change{Session: f.key, Result: &r}
 	moved, err := p.calls.MoveCall(ctx, f.key.Tenant, f.callID, registry.EndEvent(r, nil), change)
-	if registry.IsCallNotFound(err) { // the store was emptied; a waiting caller still gets the answer
-		return f.finish(registry.Reply{Result: &r})
+	if err == nil && moved.Applied {
+		p.notifyWatchers(moved)
 	}
-	if err != nil {
-		p.log.Error("answer not stored", "call", f.callID, "error", err)
-		f.finish(registry.Reply{Err: registry.AsError(err).With(registry.DispatchedYes)})
-		return false
+	return moved, err
+}
+
+// answerTries is how often the store is tried again for an answer, a second apart. It restarts within that time.
+const answerTries = 30
+
+// storeOnceBack stores an answer that the store could not take, once it can. Until then the device keeps the answer,
+// and the call has its slot among the late ones. It calls then with the store's result, or with err if it gives up: at
+// once for large answers, which are not held here.
+func (p *Hub) storeOnceBack(
+	key registry.Key, r *registry.Result, tries int, err error,
+	store func(context.Context) (registry.Moved, error), then func(registry.Moved, error),
+) {
+	if tries == 0 || resultSize(r) > largeAnswer || !p.late.start(key, func(ctx context.Context) {
+		_ = pause.For(ctx, endPause) // shorter than the task
+		moved, err := store(ctx)
+		if err == nil || registry.IsCallNotFound(err) {
+			then(moved, err)
+			return
+		}
+		p.storeOnceBack(key, r, tries-1, err, store, then)
+	}) {
+		then(registry.Moved{}, err)
 	}
-	if !moved.Applied {
-		f.end()
-		return false
-	}
-	p.notifyWatchers(moved)
-	if stored := moved.Record.Result; stored != nil && p.calls.amends(f.tool) {
-		r = *stored // the other pod must not get what the amending removed
-	}
-	f.finish(registry.Reply{Result: &r})
-	return true
 }
 
 const (
@@ -132,10 +168,7 @@ func (p *Hub) completeLate(
 		acknowledge(true)
 		return
 	}
-	verdict := p.forwardAnswer(ctx, l, callID, r)
-	p.log.Debug("late answer", "call", callID, "session", l.key.Session, "former_pods", l.formerPods.current(),
-		"verdict", verdict)
-	if verdict != answerUnknown {
+	if verdict := p.forwardAnswer(ctx, l, callID, r); verdict != answerUnknown {
 		acknowledge(verdict == answerKnown)
 		return
 	}
@@ -172,15 +205,10 @@ func (p *Hub) movedTries() int {
 	return int(min(lostAfter(p.sendTimeout)+lateWrites, taskTimeout-2*latePause) / latePause)
 }
 
-// maySoonBeStored reports whether a late answer that was not stored may be if it is tried again: its record is on its
-// way to the store, or the store was unavailable.
-func maySoonBeStored(err error) bool {
-	return registry.IsCallNotFound(err) || errors.Is(err, registry.CodeStoreUnavailable)
-}
-
 // storeLateAnswer stores an answer without a waiting caller in the record of its call. It calls then, immediately or
-// later, with the store's result. It tries so many times more if that may help (maySoonBeStored). proofs are the
-// device's, nil if another pod has checked them.
+// later, with the store's result. A missing record may be on its way to the store, so storeLateAnswer looks for it so
+// many times more; a store that is unavailable is tried as by storeOnceBack. proofs are the device's, nil if another pod
+// has checked them.
 func (p *Hub) storeLateAnswer(
 	ctx context.Context, key registry.Key, proofs []string, callID string, res registry.Result, tries int,
 	then func(registry.Moved, error),
@@ -199,9 +227,13 @@ func (p *Hub) storeLateAnswer(
 		return moved, err
 	}
 	moved, err := store(ctx)
+	if err != nil && !registry.IsCallNotFound(err) {
+		p.storeOnceBack(key, &res, answerTries, err, store, then)
+		return
+	}
 	// A device may send any number of answers to unknown calls, so the waits for their records have their own slots.
-	if !maySoonBeStored(err) || !p.late.start(key, func(ctx context.Context) {
-		for ; tries > 0 && maySoonBeStored(err) && pause.For(ctx, latePause) == nil; tries-- {
+	if err == nil || !p.late.start(key, func(ctx context.Context) {
+		for ; tries > 0 && registry.IsCallNotFound(err) && pause.For(ctx, latePause) == nil; tries-- {
 			moved, err = store(ctx)
 		}
 		then(moved, err)

@@ -30,6 +30,15 @@ func TestAuditNoticesWhatIsWrong(t *testing.T) {
 			r.heard[0], b.records["x"] = heard{status: 504, Dispatched: "yes"}, record{State: "timed_out"}
 		}},
 		"an orphan": {"", func(_ *ledger, r *request) { r.heard[0] = heard{} }},
+		"an answer that died with the store": {"", func(b *ledger, r *request) {
+			b.storeDies, r.heard[0] = true, heard{status: 502, Code: "lost", Dispatched: "unknown"}
+		}},
+		"a store that did not die": {lostAnswer, func(_ *ledger, r *request) {
+			r.heard[0] = heard{status: 502, Code: "lost", Dispatched: "unknown"}
+		}},
+		"a durable answer does not die with the store": {lostAnswer, func(b *ledger, r *request) {
+			b.storeDies, r.shape, r.heard[0] = true, keyed, heard{status: 502, Code: "lost", Dispatched: "unknown"}
+		}},
 		"a durable call is no orphan": {lostAnswer, func(_ *ledger, r *request) {
 			r.heard[0], r.shape = heard{}, keyed
 		}},

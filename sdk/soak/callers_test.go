@@ -38,7 +38,6 @@ type caller struct {
 	t      *testing.T
 	book   *ledger
 	fleet  *fleet
-	http   *http.Client
 	device *device // of its calls by session
 	all    []*device
 	random *rand.Rand
@@ -141,14 +140,16 @@ func (h heard) isOpen() bool {
 	return h.Dispatched == "unknown" && !h.replay || strings.HasPrefix(h.Detail, "The call is still ")
 }
 
+// entry returns a URL of the fleet.
+func (c *caller) entry() string { return c.fleet.entries[c.random.IntN(len(c.fleet.entries))] }
+
 // post makes the request on a pod, and writes down what it came to.
 func (c *caller) post(r *request, path string, body any) (h heard) {
 	text, err := json.Marshal(body)
 	if err != nil {
 		panic(err)
 	}
-	p := c.fleet.pods[c.random.IntN(len(c.fleet.pods))]
-	h.status, h.replay, h.err = c.send(http.MethodPost, p.url()+path, string(text), &h)
+	h.status, h.replay, h.err = c.send(http.MethodPost, c.entry()+path, string(text), &h)
 	h.unsent = errors.Is(h.err, syscall.ECONNREFUSED)
 	c.book.hear(r, h)
 	return h
@@ -174,8 +175,7 @@ func (r record) isFinal() bool {
 var errNoRecord = errors.New("there is no record")
 
 func (c *caller) record(callID, query string) (rec record, err error) {
-	p := c.fleet.pods[c.random.IntN(len(c.fleet.pods))]
-	status, _, err := c.send(http.MethodGet, p.url()+"/api/calls/"+callID+query, "", &rec)
+	status, _, err := c.send(http.MethodGet, c.entry()+"/api/calls/"+callID+query, "", &rec)
 	switch {
 	case err != nil:
 		return rec, err
@@ -189,12 +189,12 @@ func (c *caller) record(callID, query string) (rec record, err error) {
 
 // answersLogged returns how many answers the log of an answered call has.
 func (c *caller) answersLogged(callID string) int {
-	r, err := http.NewRequest(http.MethodGet, c.fleet.pods[0].url()+"/api/calls/"+callID+"/events", nil)
+	r, err := http.NewRequest(http.MethodGet, c.entry()+"/api/calls/"+callID+"/events", nil)
 	if err != nil {
 		panic(err)
 	}
-	r.Header.Set("Authorization", "Bearer "+token)
-	resp, err := c.http.Do(r)
+	r.Header.Set("Authorization", "Bearer "+c.fleet.token)
+	resp, err := c.fleet.http.Do(r)
 	if err != nil {
 		c.t.Error(err)
 		return 0
@@ -213,9 +213,9 @@ func (c *caller) send(method, url, body string, into any) (status int, replay bo
 	if err != nil {
 		return 0, false, err
 	}
-	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Authorization", "Bearer "+c.fleet.token)
 	r.Header.Set("Content-Type", "application/json")
-	resp, err := c.http.Do(r)
+	resp, err := c.fleet.http.Do(r)
 	if err != nil {
 		return 0, false, err
 	}

@@ -21,54 +21,97 @@ import (
 	"github.com/farhand/farhand/internal/testkit"
 )
 
-// token is the bearer token of devices and callers.
-const token = "soak-token-0123456789"
-
-// fleet is two pods and the balancer that devices connect to. Callers use the pods' own addresses.
+// fleet is what is tested: pods of this test, or a fleet that runs elsewhere.
 type fleet struct {
-	pods     [2]*pod
-	balancer *balancer
+	url     string   // devices connect to it
+	entries []string // callers use any of these
+	token   string   // of devices and callers; an admin's
+	http    *http.Client
+	devices []string // their environment, beside this process's: KEY=value
+
+	faults    int  // least number of faults
+	storeDies bool // one of them
+	// breakNext breaks one thing, and returns when it works again. i counts from 0. what is "killed" or "drained".
+	breakNext func(t *testing.T, i int) (what, of string)
+	// knows reports whether a pod of the fleet that runs has an id.
+	knows func(pod string) bool
+	stop  func(t *testing.T) // ends the fleet: what hangs would be noticed
+	// logged returns the lines of the pods' logs that have a text, after stop.
+	logged func(text string) []string
 }
 
-func startFleet(t *testing.T, program, redis string) *fleet {
+// ownFleet is a fleet of two pods on a Redis. Callers use the pods' own addresses, devices a balancer.
+func ownFleet(t *testing.T, program, redis string, settings ...string) (f *fleet, pods [2]*pod) {
 	t.Helper()
-	f := &fleet{}
-	for i := range f.pods {
-		f.pods[i] = &pod{
-			program: program, name: string(rune('a' + i)), addr: testkit.FreeAddr(t),
-			env: []string{
-				"FARHAND_REDIS_URL=" + redis, "FARHAND_TOKEN=" + token, "FARHAND_POD_LEASE=3s",
-				"FARHAND_DRAIN_TIMEOUT=20s", "FARHAND_RETENTION=1h", "FARHAND_LOG_LEVEL=" + *logLevel,
-			},
-		}
-		f.pods[i].start(t)
-		t.Cleanup(f.pods[i].end)
+	f = &fleet{
+		token: "soak-token-0123456789", faults: 2,
+		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: testkit.Limit},
 	}
-	f.balancer = startBalancer(t, f.pods[0].addr, f.pods[1].addr)
-	return f
-}
-
-// breakDown kills and drains the pods in turns until ctx ends, at least once each. Between two faults all devices are
-// connected. It writes the faults down, and returns how often each happened.
-func (f *fleet) breakDown(
-	ctx context.Context, t *testing.T, book *ledger, client *http.Client, devices []*device, random *rand.Rand,
-) map[string]int {
-	t.Helper()
-	faults := map[string]int{}
-	for i := 0; i < 2 || ctx.Err() == nil; i++ {
-		pause(time.Duration(200+random.IntN(1500)) * time.Millisecond)
-		p := f.pods[i%2] // the other one has all devices afterwards, and is next
-		what, from := "killed", time.Now()
-		if (i+i/2)%2 == 0 {
+	t.Cleanup(func() { f.http.CloseIdleConnections() })
+	for i := range pods {
+		pods[i] = &pod{
+			program: program, name: string(rune('a' + i)), addr: testkit.FreeAddr(t),
+			env: append([]string{
+				"FARHAND_REDIS_URL=" + redis, "FARHAND_TOKEN=" + f.token, "FARHAND_POD_LEASE=3s",
+				"FARHAND_DRAIN_TIMEOUT=20s", "FARHAND_RETENTION=1h", "FARHAND_LOG_LEVEL=" + *logLevel,
+			}, settings...),
+		}
+		pods[i].start(t)
+		t.Cleanup(pods[i].end)
+		f.entries = append(f.entries, pods[i].url())
+	}
+	f.url = startBalancer(t, pods[0].addr, pods[1].addr).url
+	f.breakNext = func(t *testing.T, i int) (what, of string) {
+		t.Helper()
+		p := pods[i%2] // the other one has all devices afterwards, and is next
+		if what = "killed"; (i+i/2)%2 == 0 {
 			p.end()
 		} else {
 			what = "drained"
 			p.drain(t)
 		}
-		faults[what]++
 		p.start(t)
-		book.suffer(fault{what + " pod " + p.name, from, time.Now()})
-		f.await(t, client, devices)
+		return what, "pod " + p.name
+	}
+	f.knows = func(id string) bool { return id == pods[0].id() || id == pods[1].id() }
+	f.stop = func(t *testing.T) {
+		t.Helper()
+		for _, p := range pods {
+			p.drain(t)
+		}
+	}
+	f.logged = func(text string) []string { return logged(pods[:], text) }
+	return f, pods
+}
+
+// logged returns the lines of the logs of all starts of pods that have a text. The pods must have ended.
+func logged(pods []*pod, text string) (lines []string) {
+	for _, p := range pods {
+		for i, out := range p.outs {
+			for line := range strings.Lines(out.String()) {
+				if strings.Contains(line, text) {
+					lines = append(lines, fmt.Sprintf("%s%d: %s", p.name, i+1, strings.TrimSpace(line)))
+				}
+			}
+		}
+	}
+	return lines
+}
+
+// breakDown breaks the fleet until ctx ends. Between two faults all devices are connected. It writes the faults down,
+// and returns how often each happened.
+func (f *fleet) breakDown(
+	ctx context.Context, t *testing.T, book *ledger, devices []*device, random *rand.Rand,
+) map[string]int {
+	t.Helper()
+	faults := map[string]int{}
+	for i := 0; i < f.faults || ctx.Err() == nil; i++ {
+		pause(time.Duration(200+random.IntN(1500)) * time.Millisecond)
+		from := time.Now()
+		what, of := f.breakNext(t, i)
+		faults[what]++
+		book.suffer(fault{what + " " + of, from, time.Now()})
+		f.await(t, devices)
 	}
 	return faults
 }
@@ -77,7 +120,7 @@ func (f *fleet) breakDown(
 func pause(d time.Duration) { <-time.After(d) }
 
 // await waits until the store lists all devices as connected to pods that run.
-func (f *fleet) await(t *testing.T, client *http.Client, devices []*device) {
+func (f *fleet) await(t *testing.T, devices []*device) {
 	t.Helper()
 	testkit.Eventually(t, "all devices are connected", func() bool {
 		var list struct {
@@ -87,12 +130,12 @@ func (f *fleet) await(t *testing.T, client *http.Client, devices []*device) {
 				Tools     []string
 			}
 		}
-		if get(client, f.pods[0].url()+"/api/sessions?connected=true", &list) != nil {
+		if f.get("/api/sessions?connected=true", &list) != nil {
 			return false
 		}
 		connected := 0
 		for _, s := range list.Sessions {
-			if s.Connected && len(s.Tools) > 0 && (s.Pod == f.pods[0].id() || s.Pod == f.pods[1].id()) {
+			if s.Connected && len(s.Tools) > 0 && f.knows(s.Pod) {
 				connected++
 			}
 		}
@@ -100,21 +143,14 @@ func (f *fleet) await(t *testing.T, client *http.Client, devices []*device) {
 	})
 }
 
-// stop drains the pods: what hangs would be noticed.
-func (f *fleet) stop(t *testing.T) {
-	for _, p := range f.pods {
-		p.drain(t)
-	}
-}
-
 // get reads JSON.
-func get(client *http.Client, url string, v any) error {
-	r, err := http.NewRequest(http.MethodGet, url, nil)
+func (f *fleet) get(path string, v any) error {
+	r, err := http.NewRequest(http.MethodGet, f.entries[0]+path, nil)
 	if err != nil {
 		return err
 	}
-	r.Header.Set("Authorization", "Bearer "+token)
-	resp, err := client.Do(r)
+	r.Header.Set("Authorization", "Bearer "+f.token)
+	resp, err := f.http.Do(r)
 	if err != nil {
 		return err
 	}
@@ -133,6 +169,7 @@ type pod struct {
 	starts atomic.Int32
 	cmd    *exec.Cmd
 	out    *bytes.Buffer // until done
+	said   bytes.Buffer  // what it printed before this start
 	done   chan struct{}
 	outs   []*bytes.Buffer // of all starts, the last one included
 }
@@ -160,6 +197,7 @@ func (p *pod) start(t *testing.T) {
 	go func(cmd *exec.Cmd, out *bytes.Buffer, done chan struct{}) {
 		defer close(done)
 		_ = cmd.Wait()
+		_, _ = p.said.Write(out.Bytes())
 		if text := out.String(); strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic") {
 			t.Errorf("pod %s: %s", p.name, text)
 		}
@@ -170,7 +208,12 @@ func (p *pod) start(t *testing.T) {
 			t.Fatalf("the pod ended: %s", p.out)
 		default:
 		}
-		return get(http.DefaultClient, p.url()+"/readyz", new(any)) == nil
+		resp, err := http.Get(p.url() + "/readyz")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
 	})
 }
 
@@ -190,20 +233,6 @@ func (p *pod) drain(t *testing.T) {
 	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("a drained pod exited with %d: %s", code, p.out)
 	}
-}
-
-// logged returns the lines of all pods' logs that have the text. The pods must have ended.
-func (f *fleet) logged(text string) (lines []string) {
-	for _, p := range f.pods {
-		for i, out := range p.outs {
-			for line := range strings.Lines(out.String()) {
-				if strings.Contains(line, text) {
-					lines = append(lines, fmt.Sprintf("%s%d: %s", p.name, i+1, strings.TrimSpace(line)))
-				}
-			}
-		}
-	}
-	return lines
 }
 
 // balancer passes connections on to pods in turns, and leaves out those that refuse them.

@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,16 +45,21 @@ func TestSoak(t *testing.T) {
 		t.Log("no SDK is chosen (-sdks), so there is nothing to do")
 		return
 	}
+	f, _ := ownFleet(t, buildFarhand(t), redistest.Single(t))
+	soak(t, f, strings.Split(*chosen, ","))
+}
+
+// soak lets devices of the SDKs serve a fleet while it is broken and called, audits the ledger and returns it.
+func soak(t *testing.T, f *fleet, sdks []string) *ledger {
+	t.Helper()
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}
 	t.Logf("seed %d", *seed)
-	f := startFleet(t, buildFarhand(t), redistest.Single(t))
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: testkit.Limit}
-	defer client.CloseIdleConnections()
 	book := newLedger()
-	devices := startDevices(t, book, f.balancer.url)
-	f.await(t, client, devices)
+	book.storeDies = f.storeDies
+	devices := startDevices(t, book, f, sdks)
+	f.await(t, devices)
 
 	ctx, stop := context.WithTimeout(t.Context(), *soakFor)
 	defer stop()
@@ -64,21 +68,22 @@ func TestSoak(t *testing.T) {
 	for i, d := range devices {
 		for j := range callersOfDevice {
 			c := &caller{
-				t: t, book: book, fleet: f, http: client, device: d, all: devices,
+				t: t, book: book, fleet: f, device: d, all: devices,
 				random: rand.New(rand.NewPCG(*seed, uint64(i*callersOfDevice+j+1))),
 			}
 			calling.Go(func() { c.run(over) })
 		}
 	}
-	faults := f.breakDown(ctx, t, book, client, devices, rand.New(rand.NewPCG(*seed, 0)))
+	faults := f.breakDown(ctx, t, book, devices, rand.New(rand.NewPCG(*seed, 0)))
 	close(over)
 	calling.Wait()
-	book.settle(t, f, client)
+	book.settle(t, f)
 	for _, d := range devices {
 		d.stop(t)
 	}
 	f.stop(t)
 	report(t, f, book, devices, faults)
+	return book
 }
 
 // buildFarhand builds the program with the race detector.
@@ -103,10 +108,9 @@ type device struct {
 	resumed     int
 }
 
-// startDevices starts the devices of the chosen SDKs.
-func startDevices(t *testing.T, book *ledger, url string) (devices []*device) {
+// startDevices starts the devices of SDKs.
+func startDevices(t *testing.T, book *ledger, f *fleet, names []string) (devices []*device) {
 	t.Helper()
-	names := strings.Split(*chosen, ",")
 	for _, s := range driver.SDKs(func() string { return driver.BuildTypeScript(t) }) {
 		if !slices.Contains(names, s.Flag) {
 			continue
@@ -116,13 +120,17 @@ func startDevices(t *testing.T, book *ledger, url string) (devices []*device) {
 		for i := range devicesOfSDK {
 			session := fmt.Sprintf("%s-%d", s.Flag, i)
 			store := filepath.Join(t.TempDir(), session+".jsonl")
-			host, _ := driver.Start(t, func() *exec.Cmd { return command(store) })
+			host, _ := driver.Start(t, func() *exec.Cmd {
+				cmd := command(store)
+				cmd.Env = append(cmd.Environ(), f.devices...)
+				return cmd
+			})
 			d := &device{
 				Device: &driver.Device{Host: host}, sdk: s.Name, session: session, ended: make(chan struct{}),
 			}
 			go d.follow(t, book)
-			d.Command(t, map[string]any{"do": "start", "url": url, "options": map[string]any{
-				"session": session, "device_id": session, "token": token, "tools": []string{"ledger"}, "store": true,
+			d.Command(t, map[string]any{"do": "start", "url": f.url, "options": map[string]any{
+				"session": session, "device_id": session, "token": f.token, "tools": []string{"ledger"}, "store": true,
 			}})
 			devices = append(devices, d)
 		}
@@ -214,6 +222,6 @@ func report(t *testing.T, f *fleet, book *ledger, devices []*device, faults map[
 			t.Errorf("no call of %s was answered: that was no load", sdk)
 		}
 	}
-	t.Logf("%v of %s: pods killed %d times, drained %d times\n%s\n%s", *soakFor, *chosen, faults["killed"],
-		faults["drained"], table.String(), book.outcomes())
+	t.Logf("%v: killed %d times, drained %d times\n%s\n%s", *soakFor, faults["killed"], faults["drained"],
+		table.String(), book.outcomes())
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -151,7 +152,7 @@ func (f *fleet) startBalancer(t testing.TB) {
 	if err != nil {
 		nginx = "/usr/sbin/nginx" // not on the PATH of ordinary users
 	}
-	text, err := os.ReadFile("../../../deploy/nginx.conf")
+	text, err := os.ReadFile("../../../deploy/proxies/nginx.conf")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +162,8 @@ func (f *fleet) startBalancer(t testing.TB) {
 		name := fmt.Sprintf("farhand-%d:8080", i+1)
 		conf = strings.ReplaceAll(replace(t, conf, name, p.addr), name, p.addr) // each pod is a backup too
 	}
-	conf = replace(t, conf, "listen 8080;", "listen "+addr+";")
+	conf = regexp.MustCompile(`(?m)^ *ssl_.*\n`).ReplaceAllString(conf, "")
+	conf = replace(t, conf, "listen 8443 ssl;", "listen "+addr+";")
 	// By turns, and not to the pod with the fewest streams: that would keep clients apart that listen and that call.
 	conf = replace(t, conf, "least_conn;", "")
 	conf = replace(t, conf, "worker_processes auto;", "worker_processes 1;")
@@ -189,7 +191,7 @@ func (f *fleet) startBalancer(t testing.TB) {
 func replace(t testing.TB, text, old, with string) string {
 	t.Helper()
 	if !strings.Contains(text, old) {
-		t.Fatalf("deploy/nginx.conf has no %q", old)
+		t.Fatalf("deploy/proxies/nginx.conf has no %q", old)
 	}
 	return strings.Replace(text, old, with, 1)
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -22,6 +23,11 @@ func (e *Engine) Import(name string, changes ...string) error {
 	if err != nil {
 		return err
 	}
+	return e.ImportFiles(name, files, changes...)
+}
+
+// ImportFiles imports an image whose files are a tar archive. changes are those of Import.
+func (e *Engine) ImportFiles(name string, files io.Reader, changes ...string) error {
 	api, err := e.Client()
 	if err != nil {
 		return err
