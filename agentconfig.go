@@ -43,6 +43,7 @@ type AgentConfig struct {
 	ThinkingTokens int           `env:"MODEL_THINKING_TOKENS" envDefault:"0" doc:"Thinking tokens of an anthropic model before an answer, at least 1024. -1: capable models decide. 0: no thinking."`
 	ModelImages    string        `env:"MODEL_IMAGES" envDefault:"auto" doc:"Show models the images that tools return: yes, no, or auto: yes at the vendor's own address, no at FARHAND_MODEL_URL, which may reject images."`
 	ModelIdle      time.Duration `env:"MODEL_IDLE_TIMEOUT" envDefault:"60s" doc:"Longest silence of a provider before or during an answer."`
+	ModelPrices    string        `env:"MODEL_PRICES_FILE" doc:"YAML or JSON file of the prices of models, for budgets of money (docs/tenants.md). It is reloaded on changes. Empty: models cost nothing."`
 	SystemPrompt   string        `env:"SYSTEM_PROMPT" envDefault:"You are a helpful assistant. The tools you can call live on the user's own devices." doc:"System prompt of every conversation."`
 	Builtins       []string      `env:"BUILTIN_TOOLS" envDefault:"time,sessions" doc:"Enabled tools of the gateway: time, sessions, read, write, edit, exec, bash, browser, nodes, node-invoke, canvas; or none. The default applies only with a model."`
 	OtherSessions  bool          `env:"OTHER_SESSIONS" envDefault:"false" doc:"Let a conversation use tools of the same user's other sessions, if its credentials name the user."`

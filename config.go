@@ -80,7 +80,7 @@ type Config struct {
 	LimitIdentity  int           `env:"LIMIT_IDENTITY" envDefault:"0" doc:"Calls per minute of one identity (user, else credential) on all pods, at most 600000; above 10000 spread evenly over the minute. 0: no limit. The policy may set others."`
 	LimitTenant    int           `env:"LIMIT_TENANT" envDefault:"0" doc:"Calls per minute of one tenant. 0: no limit."`
 	LimitDevice    int           `env:"LIMIT_DEVICE" envDefault:"0" doc:"Calls per minute to one device, from all callers. 0: no limit."`
-	LimitsFail     string        `env:"LIMITS_FAIL" envDefault:"closed" doc:"Limited calls while the store is unavailable. closed: they fail (503). open: they pass, and are logged."`
+	LimitsFail     string        `env:"LIMITS_FAIL" envDefault:"closed" doc:"Calls with a rate limit or a budget while the store is unavailable. closed: they fail (503). open: they pass, and are logged."`
 	UsageTTL       time.Duration `env:"USAGE_TTL" envDefault:"2160h" doc:"How long a day's usage is stored."`
 	UsageRows      int           `env:"USAGE_ROWS" envDefault:"10000" doc:"Usage rows (user and tool) per tenant and day. Usage beyond them is counted under (other)."`
 	AuditTTL       time.Duration `env:"AUDIT_TTL" envDefault:"2160h" doc:"How long a tenant's audit log is stored after its last line."`

@@ -15,6 +15,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/budget"
 	"github.com/farhand/farhand/agent/access/jwt"
 	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/agent/access/policy"
@@ -151,6 +152,9 @@ func (c Config) checkTexts(check *checker) {
 	}
 	_, err = auth.NewSources(c.TrustedProxies)
 	check.none(err, "TRUSTED_PROXIES")
+	if c.ModelPrices != "" {
+		check.none(budget.ReadPrices(c.ModelPrices), "MODEL_PRICES_FILE")
+	}
 	if c.PolicyFile != "" {
 		check.none(checkPolicyFile(c.PolicyFile), "POLICY_FILE")
 	}

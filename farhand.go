@@ -28,6 +28,7 @@ import (
 	"github.com/farhand/farhand/agent/access/approval"
 	"github.com/farhand/farhand/agent/access/audit"
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/budget"
 	"github.com/farhand/farhand/agent/access/jwt"
 	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/agent/access/policy"
@@ -83,6 +84,8 @@ type Gateway struct {
 	audit            *audit.Log // nil before the pod has started
 	usage            *usage.Recorder
 
+	budgets    *budget.Ledger
+	prices     *budget.Prices // of models
 	policyFile *policy.File   // nil without one
 	rotation   *auth.Rotation // nil without FARHAND_TOKEN_PREVIOUS
 	builtins   builtins
@@ -170,6 +173,9 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 		return err
 	}
 	g.audit, g.usage = audit.New(store, g.pod.ID(), g.log), usage.New(store, g.log)
+	if err := g.openBudgets(store); err != nil {
+		return err
+	}
 	g.approvals = approval.New(approval.Config{ // before revocations are read
 		Store: store, Budget: g.pod.Asked, Pods: store, Credentials: store, Approvers: g.approverWays(),
 		Requested: g.approvalRequested,
@@ -331,7 +337,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 		h.Close()
 	}
 	if g.audit != nil {
-		errs = append(errs, g.usage.Close(ctx), g.audit.Close(ctx))
+		errs = append(errs, g.usage.Close(ctx), g.closeBudgets(ctx), g.audit.Close(ctx))
 	}
 	g.closeIdentity(ctx)
 	if g.bus != nil {

@@ -81,7 +81,7 @@ func (g *Gateway) closeIdentity(ctx context.Context) {
 }
 
 func (g *Gateway) authenticator(sources auth.Sources) auth.Authenticator {
-	chain := auth.Chain{Keys: g.keys, JWT: g.tokens, Live: g.live}
+	chain := auth.Chain{Keys: g.keys, JWT: g.tokens, Live: g.live, Seen: g.budgets.Seen}
 	switch {
 	case g.settings.authenticator != nil:
 		chain.Otherwise = g.settings.authenticator
@@ -244,6 +244,9 @@ func (g *Gateway) notePolicy(digest string, err error) {
 func (g *Gateway) warnings() (all []string) {
 	if g.policyFile != nil && g.policyFile.Status().Err != nil {
 		all = append(all, "policy_file_refused")
+	}
+	if g.prices.Status().Err != nil {
+		all = append(all, "model_prices_refused")
 	}
 	if g.certificate != nil && g.certificate.Status().Refused {
 		all = append(all, "certificate_refused")

@@ -14,6 +14,7 @@ type line struct {
 const (
 	everybody = "everybody"
 	admins    = "admin"
+	operators = "operator" // of the fleet; no admin is one
 )
 
 // matrix has a line for each route. A route without one fails the test.
@@ -68,6 +69,10 @@ var matrix = []line{
 	{"GET /api/pods", admins, "", 200, 0, ""},
 	{"GET /api/doctor", admins, "", 403, 0, ""},
 	{"GET /api/backup", admins, "", 403, 0, ""},
+	{"GET /api/tenants", operators, "", 200, 0, ""},
+	{"GET /api/tenants/{tenant}", operators, "", 200, 0, ""},
+	{"POST /api/tenants/{tenant}/keys", operators, "", 403, 0, `{}`}, // of a tenant in use
+	{"PUT /api/tenants/{tenant}/budget", operators, "", 200, 0, `{"tenant":{"calls":1000000}}`},
 	{"POST /pair", everybody, "", 201, 0, `{"device_id":"asks"}`},
 	{"POST /pair/status", everybody, "", 404, 0, `{"secret":"unknown"}`},
 	{"POST /pair/challenge", "device", "", 400, 0, ""}, // a device without a key

@@ -28,6 +28,8 @@ func (w *world) newToken(actor, user, tenant string) string {
 	switch actor {
 	case "admin":
 		return makeKey(w.T, w.url, `{"roles":["admin"],"tenant":"`+tenant+`"}`).Key
+	case "operator":
+		return makeKey(w.T, w.url, `{"roles":["operator"]}`).Key
 	case "device", "caller":
 		return makeKey(w.T, w.url, `{"roles":["`+actor+`"],"user_id":"`+user+`","tenant":"`+tenant+`"}`).Key
 	case "expired":

@@ -88,8 +88,11 @@ func (m *monitoring) handler() http.Handler {
 func (m *monitoring) watch(g *Gateway, handler *api.Handler, refusals *auth.Refusals) {
 	p := metrics.Pod{
 		Routing: g.pod.Stats, Sockets: g.devices.Stats, API: handler.Stats, Refusals: refusals.Counts,
-		Audit: g.audit.Stats, Tenants: g.devices.Tenants, Approvals: g.approvals.Stats, Drained: g.drained,
+		Audit: g.audit.Stats, Budgets: g.budgets.Stats, Tenants: g.devices.Tenants, Approvals: g.approvals.Stats, Drained: g.drained,
 		Disks: g.disks(),
+	}
+	if g.cfg.ModelPrices != "" {
+		p.Prices = g.prices.Status
 	}
 	if g.chat != nil {
 		p.Turns = g.chat.Stats

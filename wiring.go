@@ -160,10 +160,11 @@ func (g *Gateway) openOperation(a *core) (err error) {
 	}
 	a.invoker = agent.NewInvoker(agent.Config{
 		Router: g.pod.Router, CallLog: g.pod.Calls, Policy: a.rules, Schemas: a.schemas, LocalTools: a.localTools,
-		Guards: []agent.Hook{loops}, Hooks: hooks, Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout,
+		Guards: []agent.Hook{agent.NewBudgets(g.budgets), loops}, Hooks: hooks,
+		Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout,
 		Log: g.log, Tracer: g.tracer, Pod: g.pod.ID(), Live: g.live, Audit: g.audit, Files: g.files,
 		Places:    g.pod.Places,
-		Meter:     meters{g.monitor.set.Calls, g.usage},
+		Meter:     meters{g.monitor.set.Calls, g.usage, callBytes{g.budgets}},
 		Limits:    agent.NewRateLimits(a.store, g.cfg.callLimits(), g.cfg.LimitsFail == limitsOpen, g.log),
 		Approvals: g.approvals, ApprovalTimeout: g.cfg.ApprovalTime, DeferredTimeout: g.cfg.DeferredTime,
 	})
@@ -205,6 +206,7 @@ func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
 		Invoker:   a.invoker, Calls: g.pod.Calls, Directory: a.store, Conversations: a.store, Kicker: g.pod.Hub,
 		Turns: g.pod.Turns, Policy: a.rules, Auth: a.authenticator, Live: g.live, Credentials: a.store,
 		Origins: a.origins, Approvals: g.approvals, AuditLog: a.store, Usage: a.store, Pod: g.pod.ID(),
+		Tenants: a.store, Budgets: g.budgets,
 		Version: g.settings.version, Console: g.cfg.Pages().Console, SignIn: g.signIn,
 		Agent: a.conversations, Builtins: a.localTools, Refusals: a.refusals,
 		Audit: g.audit, Ending: g.erasing(a.store), Ended: g.erased(a.store), Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining,
@@ -313,12 +315,19 @@ func (g *Gateway) openAgent(
 		Approvals: true, Log: g.log,
 	})
 	models := append([]provider.Model(nil), g.settings.models...)
+	if g.cfg.ModelPrices != "" {
+		g.monitor.set.Turns.Price = func(model string, u provider.Usage) (float64, bool) {
+			price, ok := g.prices.Of(model)
+			return float64(price.Cost(u.Input, u.Output)) / 1e6, ok
+		}
+	}
 	var err error
 	g.chat, err = chat.NewEngine(chat.Config{
 		Models: append(models, g.cfg.models(g.log)...), Store: store, Budget: g.pod.History,
-		OpenTools: func(sc agent.SessionContext) chat.Tools { return toolSets.Open(sc) },
-		Activity:  turnActivity{g.monitor.set.Turns, g.pod.Calls, g.usage},
-		System:    g.cfg.SystemPrompt, SystemFor: g.settings.system, Files: g.files, Limits: g.cfg.Turns,
+		ModelBudget: g.budgets,
+		OpenTools:   func(sc agent.SessionContext) chat.Tools { return toolSets.Open(sc) },
+		Activity:    turnActivity{g.monitor.set.Turns, g.pod.Calls, g.usage},
+		System:      g.cfg.SystemPrompt, SystemFor: g.settings.system, Files: g.files, Limits: g.cfg.Turns,
 		Log: g.log,
 	})
 	if err != nil {

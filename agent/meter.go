@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -43,10 +44,11 @@ type CallEnd struct {
 	Outcome  string
 	Duration time.Duration // since the request
 
-	Tenant, User, Tool string // the caller and the tool
-	Key                string // auth.Identity.Account of the caller
-	BytesIn, BytesOut  int    // of the arguments and the output
-	TraceID            string // of a recorded trace; empty: none
+	Tenant, User, Tool string      // the caller and the tool
+	Key                string      // auth.Identity.Account of the caller
+	Owner              share.Owner // of budgets: the caller
+	BytesIn, BytesOut  int         // of the arguments and the output
+	TraceID            string      // of a recorded trace; empty: none
 }
 
 // Meter counts calls: each once, when it ends, on the pod that received the request. CallEnded must not block and must
@@ -60,6 +62,7 @@ func (i *Invoker) count(req *Request, took time.Duration, res registry.Result, e
 	end := CallEnd{
 		Endpoint: req.Endpoint, Route: cmp.Or(req.where, RouteNone), Outcome: OutcomeFailed, Duration: took,
 		Tenant: req.Caller.Tenant, User: req.Caller.User, Key: req.Caller.Account(), Tool: req.Tool,
+		Owner:    req.Caller.Owner(),
 		BytesIn:  req.argsBytes,
 		BytesOut: len(res.Output) + res.Structured.Len() + int(registry.InlineSize(res.Parts)),
 	}

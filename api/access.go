@@ -15,7 +15,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// access says who may use a route: identities with one of its roles. Admins may use every route.
+// access says who may use a route: identities with one of its roles. Admins may use every route but those of operators.
 type access uint16
 
 // Values of access. All but everybody and admins can be joined with |.
@@ -23,13 +23,14 @@ const (
 	devices   = access(auth.RoleDevice)
 	callers   = access(auth.RoleCaller)
 	approvers = access(auth.RoleApprover)
+	operators = access(auth.RoleOperator) // of the fleet; no admin of a tenant is one
 
 	admins    access = 1 << 14 // admins only
 	everybody access = 1 << 15 // no credential needed or checked
 )
 
 // roles are the roles that access can name, besides admin.
-const roles = devices | callers | approvers
+const roles = devices | callers | approvers | operators
 
 func (h *handler) authorize(c *gin.Context, a access) error {
 	if a == everybody {

@@ -32,7 +32,7 @@ func activityTypes() []string {
 		registry.ActivityConnected, registry.ActivityUpdated, registry.ActivityDisconnected, registry.ActivityTools,
 		registry.ActivityCall, registry.ActivityCallProgress, registry.ActivityTurnStarted,
 		registry.ActivityTurnFinished, registry.ActivityPodDied, registry.ActivityApprovalRequested,
-		registry.ActivityApprovalDecided,
+		registry.ActivityApprovalDecided, registry.ActivityBudgetWarning, registry.ActivityBudgetSpent,
 	}
 }
 

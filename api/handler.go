@@ -183,6 +183,9 @@ func (h *handler) routes() []route {
 	if h.Pairing != nil {
 		table = append(table, h.pairingRoutes()...)
 	}
+	if h.Tenants != nil {
+		table = append(table, h.tenantRoutes()...)
+	}
 	if h.Files != nil {
 		table = append(table,
 			route{http.MethodPut, registry.PathUpload + ":slot", everybody, nil, h.uploadFile},

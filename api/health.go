@@ -81,12 +81,31 @@ func (w *leavingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (h *handler) limits(c *gin.Context, _ *params) error {
 	calls := h.Invoker.LimitsOf(caller(c))
+	budgets, err := h.budgetsOf(c)
+	if err != nil {
+		return err
+	}
 	return h.respond(c, wire.Limits{
 		BodyBytes: h.MaxBody, CallTimeoutMS: calls.Timeout.Milliseconds(),
 		MaxCallTimeoutMS: calls.MaxTimeout.Milliseconds(), MaxWaitMS: maxWait.Milliseconds(),
 		Streams: min(h.MaxCallerStreams, h.MaxStreams/2, h.MaxServed/2),
 		Rates:   each(calls.Rates, rateLimitOf), Device: h.DeviceLimits,
+		Budgets: budgets,
 	})
+}
+
+// budgetsOf returns the budgets that apply to the caller.
+func (h *handler) budgetsOf(c *gin.Context) (list []wire.BudgetState, err error) {
+	if h.Budgets == nil {
+		return nil, nil
+	}
+	found, err := h.Budgets.Of(storeContext(c), caller(c))
+	for _, b := range found {
+		list = append(list, wire.BudgetState{
+			Per: b.Per, Limits: b.Limits, Spent: b.Spent, ResetIn: int64(b.Left / time.Second),
+		})
+	}
+	return list, err
 }
 
 func rateLimitOf(r policy.LimitReport) wire.RateLimit {

@@ -162,12 +162,17 @@ func readExpiry(r request[wire.KeyRequest]) (time.Time, error) {
 		}
 		return end, nil
 	case r.has("expires_in"):
-		if in <= 0 || in > int64(100*365*24*time.Hour/time.Second) {
-			return time.Time{}, wrongType("expires_in", wantSeconds)
-		}
-		return time.Now().Add(time.Duration(in) * time.Second), nil
+		return expiresIn(in)
 	}
 	return time.Time{}, nil
+}
+
+// expiresIn returns the time in so many seconds.
+func expiresIn(seconds int64) (time.Time, error) {
+	if seconds <= 0 || seconds > int64(100*365*24*time.Hour/time.Second) {
+		return time.Time{}, wrongType("expires_in", wantSeconds)
+	}
+	return time.Now().Add(time.Duration(seconds) * time.Second), nil
 }
 
 // parseRevocation parses the body of a revocation. Exactly one of its fields must be present.

@@ -33,6 +33,7 @@ const (
 	cursorKeys     cursorKind = "k" // Name: the id of a key
 	cursorAudit    cursorKind = "a" // Name: the id of a line of the audit log
 	cursorUsage    cursorKind = "u" // Name: the key of a row of usage
+	cursorTenants  cursorKind = "m" // Name: a cursor of the list of tenants
 )
 
 // cursor is the position of the last row of a page. To clients it is an opaque string.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/agent/blobs"
+	"github.com/farhand/farhand/registry/memory"
 )
 
 // TestRoutesAreDocumented compares the route table with the document in both directions, query parameters included.
@@ -54,7 +55,7 @@ func TestRoutesAreDocumented(t *testing.T) {
 	h := &handler{Config: Config{
 		Device: http.NotFoundHandler(), DeviceMCP: http.NotFoundHandler(), Metrics: http.NotFoundHandler(),
 		Pairing: &pairing.Service{},
-		Files:   &blobs.Service{},
+		Files:   &blobs.Service{}, Tenants: memory.New(memory.Options{}),
 	}}
 	braces := regexp.MustCompile(`[:*]([a-z]+)`)
 	for _, r := range h.routes() {

@@ -212,6 +212,12 @@ func windowKey(tenant string, w registry.Window) string {
 
 func usageKey(tenant, day string) string { return tenantKey(tenant, "usage:"+redisconn.Escape(day)) }
 
+// spentKeys are the keys of the script on a tenant's sums, both in one slot.
+func spentKeys(tenant string) []string {
+	key := "fh:{" + redisconn.Escape(tenant) + ":spent}"
+	return []string{key, key + ":identities"}
+}
+
 // auditKeys are the keys of the script on an audit log, both in one slot.
 func auditKeys(tenant string) []string {
 	key := "fh:{" + redisconn.Escape(tenant) + ":audit}"

@@ -97,6 +97,8 @@ func kindOfSpace(kind string) Kind {
 		return KindCalls
 	case "toolmemory":
 		return KindConversations
+	case "tenants":
+		return KindBudgets
 	default:
 		return KindOther
 	}

@@ -65,6 +65,7 @@ type Store struct {
 	registry.CredentialStore
 	registry.PairingStore
 	registry.ToolMemoryStore
+	tenantStore
 
 	conn   *redisconn.Conn
 	follow *follower
@@ -116,6 +117,7 @@ func (c *Conn) Store() *Store {
 	s.ApprovalStore, s.BlobStore, s.PairingStore = approvals.New(docs, s.log), blobs.New(docs), pairings.New(docs)
 	s.ToolMemoryStore = toolmemory.New(docs)
 	s.CredentialStore = credentials.New(docs, s, c.opts.Credentials, s.log)
+	s.tenantStore = newTenantStore(docs, s.conn, c.opts.Limits)
 	s.live = newLiveSet(s.Live, min(liveSetAge, c.opts.PodLease/20))
 	return s
 }
@@ -218,6 +220,7 @@ var (
 	scriptAudit = scripts.Must(KindAudit, "audit_append")
 	scriptTake  = scripts.Must(KindLimits, "take")
 	scriptUsage = scripts.Must(KindAudit, "usage_add")
+	scriptSpent = scripts.Must(KindBudgets, "spent_add")
 
 	scriptContinuationKeep = scripts.Must(KindConversations, "continuation_keep")
 	scriptContinuationRead = scripts.Must(KindConversations, "continuation_read")

@@ -75,6 +75,10 @@ const (
 	AuditCallCancel    = "call.cancel"
 	AuditDoctor        = "doctor" // an admin had the pod check its services and folders
 	AuditBackup        = "backup" // an admin read the state file
+	AuditTenantKey     = "tenant.key"
+	AuditTenantBudget  = "tenant.budget"  // a fleet operator set it
+	AuditBudgetWarning = "budget.warning" // a share of a budget is spent
+	AuditBudgetSpent   = "budget.spent"
 )
 
 // AuditActions returns all actions.
@@ -83,7 +87,8 @@ func AuditActions() []string {
 		AuditCall, AuditRegister, AuditLogin, AuditKeyCreate, AuditKeyRevoke, AuditRevoke, AuditPairAsk,
 		AuditPairLook, AuditPairDecide, AuditDeviceUpdate, AuditDeviceRevoke, AuditDeviceTools, AuditApprovalAsk,
 		AuditApproval, AuditGrantRevoke, AuditPolicyReload, AuditSessionKick, AuditSessionRename, AuditTurnAbort,
-		AuditCallCancel, AuditDoctor, AuditBackup,
+		AuditCallCancel, AuditDoctor, AuditBackup, AuditTenantKey, AuditTenantBudget, AuditBudgetWarning,
+		AuditBudgetSpent,
 	}
 }
 
@@ -115,7 +120,8 @@ func (e *AuditEntry) Decide(err error) {
 	e.Outcome, e.Code, e.Reason = AuditFailed, failure.Code, failure.Message
 	e.Rule = failure.Rule
 	switch failure.Code {
-	case CodeUnauthenticated, CodeForbidden, CodePolicyDenied, CodeHookCancelled, CodeApprovalDenied, CodeRateLimited:
+	case CodeUnauthenticated, CodeForbidden, CodePolicyDenied, CodeHookCancelled, CodeApprovalDenied, CodeRateLimited,
+		CodeBudgetExceeded:
 		e.Outcome = AuditDenied
 	}
 }

@@ -349,6 +349,9 @@ const (
 
 	ActivityApprovalRequested = "approval.requested"
 	ActivityApprovalDecided   = "approval.decided" // also when it expired without an answer
+
+	ActivityBudgetWarning = "budget.warning" // a share of a day's budget is spent
+	ActivityBudgetSpent   = "budget.spent"
 )
 
 // ActivityStore keeps the feed, capped per tenant in lines and in bytes. Entries that cannot be parsed are skipped.

@@ -28,6 +28,7 @@ const (
 	CodePayloadTooLarge    Code = "payload_too_large"
 	CodeInvalidArguments   Code = "invalid_arguments"
 	CodeRateLimited        Code = "rate_limited"
+	CodeBudgetExceeded     Code = "budget_exceeded"
 	CodeBusy               Code = "busy"
 	CodeConnectionLost     Code = "connection_lost"
 	CodeLost               Code = "lost"
@@ -53,9 +54,9 @@ func Codes() []Code {
 		CodeInvalidRequest, CodeUnauthenticated, CodeForbidden, CodePolicyDenied, CodeHookCancelled,
 		CodeApprovalDenied, CodeToolNotFound, CodeSessionNotFound, CodeCallNotFound, CodeNotConnected,
 		CodeAmbiguousTarget, CodeIdempotency, CodeCancelled, CodePayloadTooLarge, CodeInvalidArguments,
-		CodeRateLimited, CodeBusy, CodeConnectionLost, CodeLost, CodeInvalidResult, CodeStoreUnavailable,
-		CodeDraining, CodeTimeout, CodeInternal, CodeNotFound, CodeMethodNotAllowed, CodeUnsupportedMedia,
-		CodeProvider, CodeAgent,
+		CodeRateLimited, CodeBudgetExceeded, CodeBusy, CodeConnectionLost, CodeLost, CodeInvalidResult,
+		CodeStoreUnavailable, CodeDraining, CodeTimeout, CodeInternal, CodeNotFound, CodeMethodNotAllowed,
+		CodeUnsupportedMedia, CodeProvider, CodeAgent,
 	}
 }
 

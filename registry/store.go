@@ -224,6 +224,8 @@ type Store interface {
 	AuditStore
 	LimitStore
 	UsageStore
+	SpendingStore
+	TenantStore
 	BlobStore
 	ToolMemoryStore
 

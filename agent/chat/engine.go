@@ -19,12 +19,13 @@ import (
 
 // Config configures an Engine. Models and Store are required.
 type Config struct {
-	Models    []provider.Model                 // the first is the default; names must be unique
-	Store     Store                            // shared by all pods
-	Budget    Budget                           // for what turns store; nil: unlimited
-	OpenTools func(agent.SessionContext) Tools // the tools of one turn; nil, or nil for a turn: no tools
-	Activity  Activity                         // may be nil
-	System    string                           // the system prompt of every conversation that the gateway keeps
+	Models      []provider.Model                 // the first is the default; names must be unique
+	Store       Store                            // shared by all pods
+	Budget      Budget                           // for what turns store; nil: unlimited
+	ModelBudget ModelBudget                      // for what models cost; nil: unlimited
+	OpenTools   func(agent.SessionContext) Tools // the tools of one turn; nil, or nil for a turn: no tools
+	Activity    Activity                         // may be nil
+	System      string                           // the system prompt of every conversation that the gateway keeps
 
 	// SystemFor returns the system prompt of a conversation, in place of System. It is called once for each turn, from
 	// several goroutines. Its error ends the turn; people do not see its text. Nil: System.
@@ -46,6 +47,15 @@ type Budget interface {
 
 	// GiveBack returns bytes that were spent in Begin but not stored.
 	GiveBack(by share.Owner, bytes int)
+}
+
+// ModelBudget limits what identities spend on models. *budget.Ledger is one.
+type ModelBudget interface {
+	// Model returns why an identity may not ask a model. The turn then ends with this error.
+	Model(ctx context.Context, by share.Owner) error
+
+	// ModelAnswered counts the tokens of an answer, also of an interrupted one. It does not block.
+	ModelAnswered(by share.Owner, model string, input, output int)
 }
 
 type unbounded struct{}

@@ -25,6 +25,11 @@ import (
 // generate sends one request to the model and streams its answer. An interrupted answer is kept, marked as interrupted
 // and without its tool calls: none of them ran, and the last may be incomplete.
 func (l *loop) generate(ctx context.Context, listed []agent.ShownTool) (provider.Message, error) {
+	if l.budget != nil {
+		if err := l.budget.Model(ctx, l.by); err != nil {
+			return provider.Message{}, err
+		}
+	}
 	request := l.request(listed)
 	request.Room = l.roomForOne()
 	if err := l.choose(&request, listed); err != nil {
@@ -93,12 +98,15 @@ func (l *loop) count(r provider.Request, a provider.Answer, said provider.Messag
 	l.usage.Input += a.Usage.Input
 	l.usage.Output += a.Usage.Output
 	l.usage.Cached += a.Usage.Cached
-	tokens := a.Usage.Input + a.Usage.Output
-	if tokens == 0 {
+	used := a.Usage
+	if used == (provider.Usage{}) {
 		said.ToolCalls = a.Message.ToolCalls
-		tokens = estimateFixed(r) + estimateAll(r.Messages) + estimate(said)
+		used = provider.Usage{Input: estimateFixed(r) + estimateAll(r.Messages), Output: estimate(said)}
 	}
-	l.tokens += tokens
+	l.tokens += used.Input + used.Output
+	if l.budget != nil {
+		l.budget.ModelAnswered(l.by, l.model.Name(), used.Input, used.Output)
+	}
 }
 
 var foreignName = regexp.MustCompile(`[^A-Za-z0-9_-]`)
@@ -275,7 +283,7 @@ func (e *Engine) newCompletion(
 			System: c.System, Tools: c.Tools, MaxTokens: c.MaxTokens, Temperature: c.Temperature, Stop: c.Stop,
 			Options: c.Options,
 		},
-		choice: c.Choice, memory: e.memory, by: c.Caller.Owner(),
+		choice: c.Choice, memory: e.memory, by: c.Caller.Owner(), budget: e.cfg.ModelBudget,
 	}
 	if c.Choice.Mode == provider.ChoiceNone {
 		l.base.Tools = nil

@@ -25,6 +25,7 @@ type loop struct {
 	limits  Limits
 	log     *slog.Logger
 	model   provider.Model
+	budget  ModelBudget // nil: unlimited
 	tools   Tools
 	own     map[string]bool // names of tools the caller runs
 	base    provider.Request
@@ -38,7 +39,7 @@ type loop struct {
 	debug   bool
 
 	memory *share.Pool    // of answers; nil: not limited
-	by     share.Owner    // who holds it
+	by     share.Owner    // who holds it, and pays for the model
 	held   []*share.Grant // until the turn ends
 
 	leftOut bool // dropped tools are already logged
@@ -226,7 +227,7 @@ func (e *Engine) answer(
 		limits: e.cfg.Limits, log: e.cfg.Log, model: e.cfg.Models[0], out: out, turn: uuid.NewString(),
 		journal: &journal{store: e.cfg.Store, turn: l.Turn, spending: spent}, readings: e.readings,
 		format: a.Format, debug: a.Debug, tools: e.open(scope), files: e.cfg.Files, key: a.Key,
-		memory: e.memory, by: a.Caller.Owner(),
+		memory: e.memory, by: a.Caller.Owner(), budget: e.cfg.ModelBudget,
 	}}
 	defer t.loop.giveBack()
 	info := TurnInfo{Key: a.Key, Caller: a.Caller, Channel: ChannelChat}

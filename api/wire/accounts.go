@@ -48,6 +48,9 @@ type Limits struct {
 
 	Rates  []RateLimit  `json:"rates"`
 	Device DeviceLimits `json:"device"`
+
+	// What may be spent on a day. Absent: no budget applies to the caller.
+	Budgets []BudgetState `json:"budgets,omitempty"`
 }
 
 // Me is the identity of the caller, and what the gateway is set up for.
@@ -55,7 +58,7 @@ type Me struct {
 	Tenant string   `json:"tenant"`
 	UserID string   `json:"user_id,omitempty"` // absent: the credential has no user
 	Name   string   `json:"name,omitempty"`    // of the credential, for people
-	Roles  []string `json:"roles" schema:"enum=device|caller|approver|admin"`
+	Roles  []string `json:"roles" schema:"enum=device|caller|approver|admin|operator"`
 
 	Chat    bool   `json:"chat"`                                // whether a language model is configured
 	Pairing string `json:"pairing" schema:"enum=code|open|off"` // which devices may request pairing
@@ -169,7 +172,7 @@ type CreatedKey struct {
 type KeyAttributes struct {
 	Tenant    string   `json:"tenant"`
 	Name      string   `json:"name,omitempty"` // for people
-	Roles     []string `json:"roles" schema:"enum=device|caller|approver|admin"`
+	Roles     []string `json:"roles" schema:"enum=device|caller|approver|admin|operator"`
 	UserID    string   `json:"user_id,omitempty"`
 	DeviceID  string   `json:"device_id,omitempty"`
 	Tools     string   `json:"tools,omitempty"`
@@ -191,8 +194,8 @@ type KeyList struct {
 //
 //schema:closed
 type KeyRequest struct {
-	Name  string   `json:"name,omitempty" schema:"maxLength=256"`                      // for people
-	Roles []string `json:"roles,omitempty" schema:"enum=device|caller|approver|admin"` // Default: caller
+	Name  string   `json:"name,omitempty" schema:"maxLength=256"`                               // for people
+	Roles []string `json:"roles,omitempty" schema:"enum=device|caller|approver|admin|operator"` // Default: caller
 
 	// The user of the key. Absent: it has no user.
 	UserID string `json:"user_id,omitempty" schema:"maxLength=256"`

@@ -172,6 +172,7 @@ type CallEvent struct {
 //
 //schema:enum=session.connected|session.updated|session.disconnected|session.tools|call.finished|call.progress
 //schema:enum=turn.started|turn.finished|pod.died|approval.requested|approval.decided
+//schema:enum=budget.warning|budget.spent
 type ActivityType = string
 
 // Activity is a feed entry.

@@ -92,7 +92,8 @@ func (a *application) rootCommand() *cobra.Command {
 		a.serveCommand(), a.demoCommand(), a.deviceCommand(), a.callCommand(), a.approveCommand(), a.pairCommand(),
 		a.devicesCommand(), a.chatCommand(), a.toolsCommand(),
 		a.sessionsCommand(), a.configCommand(), a.healthCommand(), a.versionCommand(), a.benchCommand(),
-		a.policyCommand(), a.doctorCommand(), a.usageCommand(), a.auditCommand(), a.keysCommand(), a.mcpCommand(),
+		a.policyCommand(), a.doctorCommand(), a.usageCommand(), a.auditCommand(), a.keysCommand(),
+		a.tenantsCommand(), a.mcpCommand(),
 	)
 	explainArguments(root)
 	return root

@@ -4,6 +4,7 @@ import (
 	"github.com/farhand/farhand/agent/access/approval"
 	"github.com/farhand/farhand/agent/access/audit"
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/budget"
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/hooks"
@@ -12,6 +13,7 @@ import (
 	"github.com/farhand/farhand/agent/tools/upstream"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/internal/certificate"
+	"github.com/farhand/farhand/internal/reload"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/redisstore"
@@ -33,12 +35,14 @@ type Pod struct {
 	RedisPools     func() map[string]redisstore.PoolStats // nil without Redis
 	Bus            func() bus.Stats                       // nil without Redis
 	PolicyFile     func() policy.Status                   // nil without a policy file
-	TLS            func() certificate.Status              // nil without a certificate
-	Traces         func() trace.Stats                     // nil without traces
-	Hooks          []func() hooks.Stats                   // of the HTTP hooks
-	MCPServers     func() []upstream.Status               // nil without MCP servers
-	Pools          []func() map[string]share.Stats        // by name, which is one of poolNames
-	Tenants        func() map[string]int64                // connections by tenant
+	Budgets        func() budget.Stats
+	Prices         func() reload.Status            // of the file of model prices; nil without one
+	TLS            func() certificate.Status       // nil without a certificate
+	Traces         func() trace.Stats              // nil without traces
+	Hooks          []func() hooks.Stats            // of the HTTP hooks
+	MCPServers     func() []upstream.Status        // nil without MCP servers
+	Pools          []func() map[string]share.Stats // by name, which is one of poolNames
+	Tenants        func() map[string]int64         // connections by tenant
 	Approvals      func() approval.Stats
 	Containers     func() docker.Stats  // nil without an engine of containers
 	Browsers       func() browser.Stats // nil without browsers
@@ -128,6 +132,30 @@ func policyFile(n policy.Status) []current {
 			"Policy files read since the start, by whether they came into force.",
 			by("result", part{"ok", int64(n.Reloads)}, part{"refused", int64(n.Refused)})),
 	}
+}
+
+func budgets(n budget.Stats) []current {
+	var refused []part
+	for _, kind := range registry.SpentKinds {
+		refused = append(refused, part{kind, n.Refused[kind]})
+	}
+	return []current{
+		counter("farhand_budget_events_total",
+			"Budgets of tenants and identities whose warning share, or all, was spent. The fleet counts each once a day.",
+			by("event", part{"warned", n.Warned}, part{"spent", n.Exceeded})),
+		counter("farhand_budget_refusals_total",
+			"Calls and requests to models rejected because a budget is spent, by what is spent.",
+			by("kind", refused...)),
+	}
+}
+
+func modelPrices(n reload.Status) []current {
+	refused := int64(0)
+	if n.Err != nil {
+		refused = 1
+	}
+	return []current{gauge("farhand_model_prices_refused",
+		"1 while the current file of model prices is invalid and therefore not in force, otherwise 0.", one(refused))}
 }
 
 func traces(s trace.Stats) []current {

@@ -120,6 +120,8 @@ func (s *Set) Watch(p Pod) {
 	watch(s, p.Bus, busMessages)
 	watch(s, p.Audit, auditLog)
 	watch(s, p.PolicyFile, policyFile)
+	watch(s, p.Budgets, budgets)
+	watch(s, p.Prices, modelPrices)
 	watch(s, p.TLS, tlsCertificate)
 	watch(s, p.Tenants, tenantConnections)
 	watch(s, p.Approvals, approvals)

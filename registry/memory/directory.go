@@ -65,6 +65,16 @@ func (m *Store) OnlineDevices(_ context.Context, tenant string, deviceIDs []stri
 	return online, nil
 }
 
+func (m *Store) CountSessions(_ context.Context, tenants ...string) ([]int64, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	counts := make([]int64, len(tenants))
+	for i, tenant := range tenants {
+		counts[i] = int64(len(m.sessions.byTenant[tenant]))
+	}
+	return counts, nil
+}
+
 func (m *Store) matchesLocked(stored *storedSession, q registry.Query) bool {
 	if !m.opts.Now().Before(stored.expires) || !m.podLiveLocked(stored.session.Pod) || !q.Matches(stored.session) {
 		return false

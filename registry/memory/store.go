@@ -27,6 +27,7 @@ import (
 	"github.com/farhand/farhand/registry/blobs"
 	"github.com/farhand/farhand/registry/credentials"
 	"github.com/farhand/farhand/registry/pairings"
+	"github.com/farhand/farhand/registry/tenants"
 	"github.com/farhand/farhand/registry/toolmemory"
 )
 
@@ -45,6 +46,8 @@ type Store struct {
 	registry.CredentialStore
 	registry.PairingStore
 	registry.ToolMemoryStore
+	tenants.Listing
+	tenants.Spending
 
 	opts   Options
 	keeper *keeper // nil without a journal
@@ -182,6 +185,7 @@ func newStore(o Options, k *keeper) *Store {
 	m.CredentialStore = credentials.New(m.documents, m, m.opts.Credentials, slog.New(slog.DiscardHandler))
 	m.PairingStore = pairings.New(m.documents)
 	m.ToolMemoryStore = toolmemory.New(m.documents)
+	m.Listing, m.Spending = tenants.New(m.documents), tenants.NewSpending(m.documents, m.opts.Limits)
 	m.gone.weigh, m.goneLists.weigh = (*goneSession).size, (*goneList).size
 	return m
 }

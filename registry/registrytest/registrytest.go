@@ -46,7 +46,8 @@ func Run(t *testing.T, open Open, only ...string) {
 		{"credentials", credentialTests}, {"paired", pairedTests}, {"revocations", revocationTests},
 		{"pairings", pairingTests},
 		{"approvals", approvalTests}, {"grants", grantTests},
-		{"audit", auditTests}, {"limits", limitTests}, {"usage", usageTests}, {"held", heldTests},
+		{"audit", auditTests}, {"limits", limitTests}, {"usage", usageTests}, {"spent", spentTests},
+		{"tenants", tenantTests}, {"held", heldTests},
 		{"places", placeTests},
 	} {
 		if len(only) > 0 && !slices.Contains(only, group.name) {

@@ -57,7 +57,7 @@ func TestCompose(t *testing.T) {
 	f := &fleet{
 		token: keys["admin"], faults: len(composeVictims), storeDies: true, stop: func(*testing.T) {},
 		logged: func(string) []string { return nil },
-		http: &http.Client{Timeout: testkit.Limit},
+		http:   &http.Client{Timeout: testkit.Limit},
 	}
 	trust := testkit.TrustOf(t, ca)
 	f.useTLS("https://localhost:"+c.port["HTTPS_PORT"], trust, ca)

@@ -75,10 +75,11 @@ func BearerHeader(r *http.Request) string {
 // Chain selects the authenticator by the form of the token: Farhand's own secrets have a prefix, and a JWT has two
 // dots. It rejects identities that have expired or were revoked.
 type Chain struct {
-	Keys      Authenticator // for tokens with a prefix of IsSecret
-	JWT       Authenticator // for tokens with two dots; nil: Otherwise gets them
-	Otherwise Authenticator // for all other tokens, and for requests without one
-	Live      *Live         // knows what was revoked
+	Keys      Authenticator       // for tokens with a prefix of IsSecret
+	JWT       Authenticator       // for tokens with two dots; nil: Otherwise gets them
+	Otherwise Authenticator       // for all other tokens, and for requests without one
+	Live      *Live               // knows what was revoked
+	Seen      func(tenant string) // is called for each identity that is admitted; must not block; may be nil
 }
 
 // Authenticate implements Authenticator.
@@ -96,6 +97,9 @@ func (c Chain) Authenticate(ctx context.Context, r *http.Request, token string) 
 	}
 	if err != nil {
 		return Identity{}, err
+	}
+	if c.Seen != nil {
+		c.Seen(id.Tenant)
 	}
 	return id, nil
 }

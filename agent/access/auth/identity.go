@@ -15,7 +15,7 @@ import (
 type Identity struct {
 	Tenant string
 	User   string // empty if the credentials name no user
-	Admin  bool   // has every role, sees all of its tenant, may call registry.SecurityAdminOnly tools
+	Admin  bool   // has every role but RoleOperator, sees all of its tenant, may call registry.SecurityAdminOnly tools
 	Roles  Roles  // other roles; not used for admins, who may do everything
 
 	Device  string // the only device_id that the identity may use; empty: any
@@ -48,6 +48,10 @@ const (
 	RoleCaller                     // may list and call tools, follow calls, and hold conversations
 	RoleApprover                   // may decide approvals and pairings of its user, or of all users if it names none
 	roleAdmin                      // Identity.Admin, in lists of names
+
+	// RoleOperator may list the tenants of the fleet in numbers, make their first keys and set their budgets. It is above
+	// tenants, and reads nothing that belongs to one. Admins do not have it.
+	RoleOperator
 )
 
 // Names of roles in credentials and policies.
@@ -56,10 +60,13 @@ const (
 	NameCaller   = "caller"
 	NameApprover = "approver"
 	NameAdmin    = "admin"
+	NameOperator = "operator"
 )
 
 // RoleNames returns the names of all roles, in the order of their bits in Roles.
-func RoleNames() []string { return []string{NameDevice, NameCaller, NameApprover, NameAdmin} }
+func RoleNames() []string {
+	return []string{NameDevice, NameCaller, NameApprover, NameAdmin, NameOperator}
+}
 
 // SetRoles replaces the identity's roles with the named ones. An unknown name is an error.
 func (id *Identity) SetRoles(names ...string) error {
@@ -91,8 +98,10 @@ func (id Identity) RoleNames() []string {
 	return names
 }
 
-// Has reports whether the identity has one of the roles. An admin has all.
-func (id Identity) Has(oneOf Roles) bool { return id.Admin || id.Roles&oneOf != 0 }
+// Has reports whether the identity has one of the roles. An admin has all but RoleOperator.
+func (id Identity) Has(oneOf Roles) bool {
+	return id.Admin && oneOf != RoleOperator || id.Roles&oneOf != 0
+}
 
 // NeedRole returns the error for an identity that has none of the required roles.
 func NeedRole(id Identity, oneOf ...string) *registry.Error {
@@ -106,7 +115,7 @@ func (id Identity) Approves() bool { return id.Has(RoleApprover) }
 
 // HasNamed reports whether the identity has the role of this name.
 func (id Identity) HasNamed(role string) bool {
-	return id.Admin || slices.Contains(id.RoleNames(), role)
+	return id.Admin && role != NameOperator || slices.Contains(id.RoleNames(), role)
 }
 
 // Sees reports whether the identity may see, call and use what belongs to a user. Admins, and identities without a

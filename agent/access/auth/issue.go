@@ -62,6 +62,9 @@ func mayCreate(asker Identity, r KeyRequest) error {
 		return NeedRole(asker, NameAdmin)
 	case r.Tenant != asker.Tenant && asker.Credential != CredentialToken:
 		return registry.Errorf(registry.CodeForbidden, "tenant: only FARHAND_TOKEN can create keys for another tenant.")
+	case slices.Contains(r.Roles, NameOperator) && asker.Credential != CredentialToken:
+		return registry.Errorf(registry.CodeForbidden, "roles: only FARHAND_TOKEN can create keys of fleet operators; "+
+			"farhand keys create --store --role operator also does.")
 	case asker.Tools != "" && r.Tools != asker.Tools:
 		return registry.Errorf(registry.CodeForbidden, restricted, "tools", asker.Tools)
 	case asker.Context != "" && r.Context != asker.Context:
@@ -80,11 +83,35 @@ func (i Issuer) CreateFirstKey(ctx context.Context, r KeyRequest) (string, regis
 	return i.create(ctx, r, "store")
 }
 
+// CreateTenantKey creates the first key of a tenant for a fleet operator: an admin's, without restrictions. The caller
+// checks that the tenant was never used.
+func (i Issuer) CreateTenantKey(
+	ctx context.Context, asker Identity, r KeyRequest,
+) (string, registry.Credential, error) {
+	if !asker.Has(RoleOperator) {
+		return "", registry.Credential{}, NeedRole(asker, NameOperator)
+	}
+	return i.create(ctx, KeyRequest{
+		Tenant: r.Tenant, Name: r.Name, Expires: r.Expires, Roles: []string{NameAdmin},
+	}, asker.Credential)
+}
+
+// checkOperator returns an error if a key has the role operator and is for anything else.
+func (r KeyRequest) checkOperator() error {
+	alone := len(r.Roles) == 1 && r.Tenant == registry.DefaultTenant && r.User == "" && r.Device == "" &&
+		r.Tools == "" && r.Context == "" && !r.Person
+	if alone || !slices.Contains(r.Roles, NameOperator) {
+		return nil
+	}
+	return registry.Errorf(registry.CodeInvalidRequest, "A key with the role operator has no other role, belongs to the "+
+		"tenant %q, and has no user, device, tools or context.", registry.DefaultTenant)
+}
+
 func (i Issuer) create(ctx context.Context, r KeyRequest, by string) (string, registry.Credential, error) {
 	if len(r.Roles) == 0 {
 		r.Roles = []string{NameCaller}
 	}
-	if err := new(Identity).SetRoles(r.Roles...); err != nil {
+	if err := cmp.Or(new(Identity).SetRoles(r.Roles...), r.checkOperator()); err != nil {
 		return "", registry.Credential{}, err
 	}
 	if !IsContext(r.Context) {

@@ -36,6 +36,7 @@ var problemKinds = map[registry.Code]problemKind{
 	registry.CodeUnsupportedMedia: {http.StatusUnsupportedMediaType, "Unsupported media type"},
 	registry.CodeInvalidArguments: {http.StatusUnprocessableEntity, "Invalid arguments"},
 	registry.CodeRateLimited:      {http.StatusTooManyRequests, "Rate limited"},
+	registry.CodeBudgetExceeded:   {http.StatusTooManyRequests, "Budget exceeded"},
 	registry.CodeBusy:             {http.StatusTooManyRequests, "Busy"},
 	registry.CodeInternal:         {http.StatusInternalServerError, "Internal error"},
 	registry.CodeConnectionLost:   {http.StatusBadGateway, "Connection lost"},
@@ -127,7 +128,8 @@ func (p Problem) SetHeaders(header http.Header) {
 			break
 		}
 		fallthrough
-	case registry.CodeRateLimited, registry.CodeBusy, registry.CodeStoreUnavailable, registry.CodeDraining:
+	case registry.CodeRateLimited, registry.CodeBudgetExceeded, registry.CodeBusy, registry.CodeStoreUnavailable,
+		registry.CodeDraining:
 		header.Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(p.retryAfter.Seconds())))))
 	}
 }

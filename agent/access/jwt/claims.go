@@ -40,7 +40,11 @@ func (v *Verifier) identity(claims map[string]any) (auth.Identity, error) {
 	}
 	for _, role := range roles {
 		var one auth.Identity
-		if one.SetRoles(role) == nil { // other names are roles of other services
+		switch {
+		case role == names.Operator && id.Tenant == registry.DefaultTenant:
+			id.Roles |= auth.RoleOperator
+		case role == auth.NameOperator || role == names.Operator: // a provider may use the name for its own ends
+		case one.SetRoles(role) == nil: // other names are roles of other services
 			id.Admin, id.Roles = id.Admin || one.Admin, id.Roles|one.Roles
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/farhand/farhand/agent/access/auth"
@@ -50,12 +51,13 @@ type Settings struct {
 // ClaimNames maps claims to the parts of an identity. A name is a claim's name. If no such claim exists, it is a path
 // through objects, separated by dots, such as realm_access.roles.
 type ClaimNames struct {
-	Tenant  string `env:"TENANT_CLAIM" envDefault:"tenant" doc:"Claim with the tenant; without it: the default tenant. Dots lead into objects, also below."`
-	User    string `env:"USER_CLAIM" envDefault:"sub" doc:"Claim with the user; a token without it is rejected."`
-	Roles   string `env:"ROLES_CLAIM" envDefault:"roles" doc:"Claim with the roles (device, caller, approver, admin), a list or text with spaces. Others are ignored; without any the token has no rights."`
-	Tools   string `env:"TOOLS_CLAIM" envDefault:"tools" doc:"Claim with globs of tools to call and register, a list or text with spaces. Without it: all. An empty one is rejected, as for the next two."`
-	Context string `env:"CONTEXT_CLAIM" envDefault:"context" doc:"Claim with the participants of conversations: main, group, or group sandboxed."`
-	Device  string `env:"DEVICE_CLAIM" envDefault:"device_id" doc:"Claim with the only device_id that a device with the token may use."`
+	Tenant   string `env:"TENANT_CLAIM" envDefault:"tenant" doc:"Claim with the tenant; without it: the default tenant. Dots lead into objects, also below."`
+	User     string `env:"USER_CLAIM" envDefault:"sub" doc:"Claim with the user; a token without it is rejected."`
+	Roles    string `env:"ROLES_CLAIM" envDefault:"roles" doc:"Claim with the roles (device, caller, approver, admin), a list or text with spaces. Others are ignored; without any the token has no rights."`
+	Tools    string `env:"TOOLS_CLAIM" envDefault:"tools" doc:"Claim with globs of tools to call and register, a list or text with spaces. Without it: all. An empty one is rejected, as for the next two."`
+	Operator string `env:"OPERATOR_ROLE" doc:"Name in the claim with the roles that makes a fleet operator (docs/tenants.md), in tokens of the default tenant only. Empty: no token does."`
+	Context  string `env:"CONTEXT_CLAIM" envDefault:"context" doc:"Claim with the participants of conversations: main, group, or group sandboxed."`
+	Device   string `env:"DEVICE_CLAIM" envDefault:"device_id" doc:"Claim with the only device_id that a device with the token may use."`
 }
 
 // Enabled reports whether there is a key to verify tokens with.
@@ -107,6 +109,8 @@ func (c *Config) fill() error {
 	wrong(c.Audience == "", "the audience of tokens is missing; tokens for other services must not be accepted")
 	wrong(!c.Enabled(), "no key to verify tokens")
 	wrong(len(c.Secret) > 0 && len(c.Secret) < minSecret, "the secret must have at least %d bytes", minSecret)
+	wrong(slices.Contains([]string{auth.NameDevice, auth.NameCaller, auth.NameApprover, auth.NameAdmin},
+		c.Claims.Operator), "FARHAND_JWT_OPERATOR_ROLE must not be the name of another role")
 	wrong(c.MaxAge < time.Minute, "the maximum age of tokens must be at least a minute")
 	if c.KeySetURL != "" {
 		errs = append(errs, CheckURL(c.KeySetURL))

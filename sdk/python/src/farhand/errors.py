@@ -203,6 +203,12 @@ class RateLimitedError(FarhandError):
     CODE = "rate_limited"
 
 
+class BudgetExceededError(FarhandError):
+    """The day's budget of the tenant or the caller is spent. It begins anew at midnight UTC."""
+
+    CODE = "budget_exceeded"
+
+
 class BusyError(FarhandError):
     """The device, the conversation or the gateway is at a limit."""
 

@@ -69,6 +69,8 @@ ActivityType = Literal[
     "pod.died",
     "approval.requested",
     "approval.decided",
+    "budget.warning",
+    "budget.spent",
 ]
 """The type of a feed entry."""
 
@@ -298,6 +300,10 @@ AuditAction = Literal[
     "call.cancel",
     "doctor",
     "backup",
+    "tenant.key",
+    "tenant.budget",
+    "budget.warning",
+    "budget.spent",
 ]
 """The action that was done or denied."""
 
@@ -364,6 +370,42 @@ class AuditPage(_AuditPage, total=False):
     """A page of the audit log, the newest line first."""
 
     next_cursor: NextCursor
+
+
+class BudgetStateLimits(TypedDict, total=False):
+    """Part of another type."""
+
+    bytes: int
+    """Of arguments and outputs."""
+    calls: int
+    """Admitted."""
+    cost_micros: int
+    """Money for models, in millionths of the unit of currency."""
+    tokens: int
+    """Of models, input and output."""
+
+
+class BudgetStateSpent(TypedDict, total=False):
+    """Part of another type."""
+
+    bytes: int
+    """Of arguments and outputs."""
+    calls: int
+    """Admitted."""
+    cost_micros: int
+    """Money for models, in millionths of the unit of currency."""
+    tokens: int
+    """Of models, input and output."""
+
+
+class BudgetState(TypedDict):
+    """A budget that applies to the caller, and what is spent of it today."""
+
+    limits: BudgetStateLimits
+    per: Literal["tenant", "identity"]
+    reset_in_seconds: int
+    """Until it begins anew."""
+    spent: BudgetStateSpent
 
 
 class _CallAccepted(TypedDict):
@@ -874,7 +916,7 @@ class _CreatedKey(TypedDict):
     """The id of the key; not secret."""
     key: str
     """The secret key, returned only once."""
-    roles: list[Literal["device", "caller", "approver", "admin"]]
+    roles: list[Literal["device", "caller", "approver", "admin", "operator"]]
     tenant: str
 
 
@@ -895,6 +937,44 @@ class CreatedKey(_CreatedKey, total=False):
     """Its MCP calls are made by a person's program. Absent: by a model."""
     tools: str
     user_id: str
+
+
+class DayBudgetIdentity(TypedDict, total=False):
+    """By each of its identities: a user, or a credential without one."""
+
+    bytes: int
+    """Of arguments and outputs."""
+    calls: int
+    """Admitted."""
+    cost_micros: int
+    """Money for models, in millionths of the unit of currency."""
+    tokens: int
+    """Of models, input and output."""
+
+
+class DayBudgetTenant(TypedDict, total=False):
+    """By the whole tenant."""
+
+    bytes: int
+    """Of arguments and outputs."""
+    calls: int
+    """Admitted."""
+    cost_micros: int
+    """Money for models, in millionths of the unit of currency."""
+    tokens: int
+    """Of models, input and output."""
+
+
+class DayBudget(TypedDict, total=False):
+    """What may be spent on a day, from midnight to midnight UTC, on all pods together. Absent amounts, and 0: no limit.
+    """
+
+    identity: DayBudgetIdentity
+    """By each of its identities: a user, or a credential without one."""
+    tenant: DayBudgetTenant
+    """By the whole tenant."""
+    warn_percent: int
+    """The share of a limit, in percent, from which the gateway warns. Default: 80."""
 
 
 class _Decision(TypedDict):
@@ -1100,6 +1180,7 @@ ErrorCode = Literal[
     "agent_error",
     "ambiguous_target",
     "approval_denied",
+    "budget_exceeded",
     "busy",
     "call_not_found",
     "cancelled",
@@ -1156,6 +1237,15 @@ class Finding(TypedDict):
 
 FinishReason = Literal["stop", "length", "content_filter", "tool_calls"]
 """Why a completion ends."""
+
+
+class FirstKeyRequest(TypedDict, total=False):
+    """A request for the first key of a tenant, with the role admin."""
+
+    expires_in: int
+    """Seconds. Absent: it ends after 400 days without use."""
+    name: str
+    """For people."""
 
 
 class _Grant(TypedDict):
@@ -1261,7 +1351,7 @@ class _Key(TypedDict):
     created_at: Time
     id: str
     """The id of the key; not secret."""
-    roles: list[Literal["device", "caller", "approver", "admin"]]
+    roles: list[Literal["device", "caller", "approver", "admin", "operator"]]
     tenant: str
 
 
@@ -1310,7 +1400,7 @@ class KeyRequest(TypedDict, total=False):
     """For people."""
     person: bool
     """Whether its MCP calls are made by a person's program. Default: false: they count as a model's."""
-    roles: list[Literal["device", "caller", "approver", "admin"]]
+    roles: list[Literal["device", "caller", "approver", "admin", "operator"]]
     """Default: caller."""
     tenant: str
     """A tenant other than the caller's: only with FARHAND_TOKEN."""
@@ -1329,8 +1419,8 @@ session, three times per `FARHAND_SESSION_TTL`. Absent: not known yet.
 """
 
 
-class Limits(TypedDict):
-    """The limits of the caller and of devices."""
+class _Limits(TypedDict):
+    """The members of Limits that are always there."""
 
     body_bytes: int
     """Of a request's body."""
@@ -1344,6 +1434,13 @@ class Limits(TypedDict):
     rates: list[RateLimit]
     streams: int
     """Event streams of one identity that may be open at once on a pod."""
+
+
+class Limits(_Limits, total=False):
+    """The limits of the caller and of devices."""
+
+    budgets: list[BudgetState]
+    """What may be spent on a day. Absent: no budget applies to the caller."""
 
 
 class MCPFailureData(TypedDict, total=False):
@@ -1433,7 +1530,7 @@ class _Me(TypedDict):
     """Whether a language model is configured."""
     pairing: Literal["code", "open", "off"]
     """Which devices may request pairing."""
-    roles: list[Literal["device", "caller", "approver", "admin"]]
+    roles: list[Literal["device", "caller", "approver", "admin", "operator"]]
     tenant: str
 
 
@@ -2309,6 +2406,112 @@ class Target(TypedDict, total=False):
     session_id: str
     user_id: str
     """The user as named by credentials. The gateway's own credentials name no user, so nothing matches."""
+
+
+class TenantToday(TypedDict, total=False):
+    """Since midnight UTC, a few seconds late."""
+
+    bytes: int
+    """Of arguments and outputs."""
+    calls: int
+    """Admitted."""
+    cost_micros: int
+    """Money for models, in millionths of the unit of currency."""
+    tokens: int
+    """Of models, input and output."""
+
+
+class _Tenant(TypedDict):
+    """The members of Tenant that are always there."""
+
+    budget: DayBudget
+    devices: int
+    """Connected, approximately."""
+    since: Time
+    """When it was first listed."""
+    tenant: str
+    today: TenantToday
+    """Since midnight UTC, a few seconds late."""
+    used: bool
+    """Whether a credential of it was ever used. If not, an operator may create its first key."""
+
+
+class Tenant(_Tenant, total=False):
+    """A tenant in numbers, for fleet operators. It has nothing of the tenant's content."""
+
+    budget_at: Time
+    budget_by: str
+    """The credential that set the budget. Absent: it was never set."""
+
+
+class TenantDaySpent(TypedDict, total=False):
+    """Part of another type."""
+
+    bytes: int
+    """Of arguments and outputs."""
+    calls: int
+    """Admitted."""
+    cost_micros: int
+    """Money for models, in millionths of the unit of currency."""
+    tokens: int
+    """Of models, input and output."""
+
+
+class TenantDay(TypedDict):
+    """What a tenant spent on a day."""
+
+    day: str
+    spent: TenantDaySpent
+
+
+class TenantDetailsToday(TypedDict, total=False):
+    """Since midnight UTC, a few seconds late."""
+
+    bytes: int
+    """Of arguments and outputs."""
+    calls: int
+    """Admitted."""
+    cost_micros: int
+    """Money for models, in millionths of the unit of currency."""
+    tokens: int
+    """Of models, input and output."""
+
+
+class _TenantDetails(TypedDict):
+    """The members of TenantDetails that are always there."""
+
+    budget: DayBudget
+    days: list[TenantDay]
+    """The latest first; without days on which nothing was spent."""
+    devices: int
+    """Connected, approximately."""
+    since: Time
+    """When it was first listed."""
+    tenant: str
+    today: TenantDetailsToday
+    """Since midnight UTC, a few seconds late."""
+    used: bool
+    """Whether a credential of it was ever used. If not, an operator may create its first key."""
+
+
+class TenantDetails(_TenantDetails, total=False):
+    """A tenant with what it spent on the last days."""
+
+    budget_at: Time
+    budget_by: str
+    """The credential that set the budget. Absent: it was never set."""
+
+
+class _TenantList(TypedDict):
+    """The members of TenantList that are always there."""
+
+    tenants: list[Tenant]
+
+
+class TenantList(_TenantList, total=False):
+    """A page of the tenants, by name."""
+
+    next_cursor: NextCursor
 
 
 class TicketRequest(TypedDict, total=False):

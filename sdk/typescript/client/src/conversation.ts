@@ -77,7 +77,7 @@ export class Conversation {
     };
     const post = () => this.#http.stream("POST", this.#path(), { body, signal, within: queued });
     // Another turn is running, or the pod is full: this one has not begun.
-    const busy = (error: FarhandError) => error.status === 429;
+    const busy = (error: FarhandError) => error.status === 429 && error.code !== "budget_exceeded";
     const response = await persist(post, busy, now() + this.#http.retryFor, signal);
     try {
       for await (const { data } of events(response)) {

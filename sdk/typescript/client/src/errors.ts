@@ -75,6 +75,8 @@ export class InvalidArgumentsError extends FarhandError {
 export class InvalidRequestError extends FarhandError {}
 /** A limit is reached: `rate_limited`, `busy`. */
 export class BusyError extends FarhandError {}
+/** The day's budget of the tenant or the caller is spent: `budget_exceeded`. It begins anew at midnight UTC. */
+export class BudgetExceededError extends FarhandError {}
 /** The gateway cannot serve the request now: `store_unavailable`, `draining`. */
 export class UnavailableError extends FarhandError {}
 /** The connection to the device, or the pod that has it, is gone: `connection_lost`, `lost`. */
@@ -93,6 +95,7 @@ const classes: Record<ErrorCode, typeof FarhandError> = {
   agent_error: TurnError,
   ambiguous_target: AmbiguousTargetError,
   approval_denied: ApprovalDeniedError,
+  budget_exceeded: BudgetExceededError,
   busy: BusyError,
   call_not_found: NotFoundError,
   cancelled: CancelledError,

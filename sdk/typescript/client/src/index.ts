@@ -10,6 +10,7 @@ export { Conversation, type SayOptions } from "./conversation.js";
 export {
   AmbiguousTargetError,
   ApprovalDeniedError,
+  BudgetExceededError,
   BusyError,
   CancelledError,
   FarhandError,

@@ -34,7 +34,7 @@ export type Activity = {
 };
 
 /** The type of a feed entry. */
-export type ActivityType = "session.connected" | "session.updated" | "session.disconnected" | "session.tools" | "call.finished" | "call.progress" | "turn.started" | "turn.finished" | "pod.died" | "approval.requested" | "approval.decided";
+export type ActivityType = "session.connected" | "session.updated" | "session.disconnected" | "session.tools" | "call.finished" | "call.progress" | "turn.started" | "turn.finished" | "pod.died" | "approval.requested" | "approval.decided" | "budget.warning" | "budget.spent";
 
 /** MCP hints. They come from the device and are not verified. */
 export type Annotations = {
@@ -199,7 +199,7 @@ export type ArgumentSource = {
 };
 
 /** The action that was done or denied. */
-export type AuditAction = "call" | "register" | "login" | "key.create" | "key.revoke" | "revoke" | "pair.ask" | "pair.look" | "pair.decide" | "device.update" | "device.revoke" | "device.tools" | "approval.ask" | "approval.decide" | "grant.revoke" | "policy.reload" | "session.kick" | "session.rename" | "turn.abort" | "call.cancel" | "doctor" | "backup";
+export type AuditAction = "call" | "register" | "login" | "key.create" | "key.revoke" | "revoke" | "pair.ask" | "pair.look" | "pair.decide" | "device.update" | "device.revoke" | "device.tools" | "approval.ask" | "approval.decide" | "grant.revoke" | "policy.reload" | "session.kick" | "session.rename" | "turn.abort" | "call.cancel" | "doctor" | "backup" | "tenant.key" | "tenant.budget" | "budget.warning" | "budget.spent";
 
 /** A line of the audit log. */
 export type AuditLine = {
@@ -244,6 +244,33 @@ export type AuditOutcome = "allowed" | "denied" | "failed" | "seen";
 export type AuditPage = {
   lines: Array<AuditLine>;
   next_cursor?: NextCursor;
+};
+
+/** A budget that applies to the caller, and what is spent of it today. */
+export type BudgetState = {
+  limits: {
+    /** Of arguments and outputs. */
+    bytes?: number;
+    /** Admitted. */
+    calls?: number;
+    /** Money for models, in millionths of the unit of currency. */
+    cost_micros?: number;
+    /** Of models, input and output. */
+    tokens?: number;
+  };
+  per: "tenant" | "identity";
+  /** Until it begins anew. */
+  reset_in_seconds: number;
+  spent: {
+    /** Of arguments and outputs. */
+    bytes?: number;
+    /** Admitted. */
+    calls?: number;
+    /** Money for models, in millionths of the unit of currency. */
+    cost_micros?: number;
+    /** Of models, input and output. */
+    tokens?: number;
+  };
 };
 
 /** The answer to an asynchronous call, which continues without its request. */
@@ -565,10 +592,38 @@ export type CreatedKey = {
   name?: string;
   /** Its MCP calls are made by a person's program. Absent: by a model. */
   person?: boolean;
-  roles: Array<"device" | "caller" | "approver" | "admin">;
+  roles: Array<"device" | "caller" | "approver" | "admin" | "operator">;
   tenant: string;
   tools?: string;
   user_id?: string;
+};
+
+/** What may be spent on a day, from midnight to midnight UTC, on all pods together. Absent amounts, and 0: no limit. */
+export type DayBudget = {
+  /** By each of its identities: a user, or a credential without one. */
+  identity?: {
+    /** Of arguments and outputs. */
+    bytes?: number;
+    /** Admitted. */
+    calls?: number;
+    /** Money for models, in millionths of the unit of currency. */
+    cost_micros?: number;
+    /** Of models, input and output. */
+    tokens?: number;
+  };
+  /** By the whole tenant. */
+  tenant?: {
+    /** Of arguments and outputs. */
+    bytes?: number;
+    /** Admitted. */
+    calls?: number;
+    /** Money for models, in millionths of the unit of currency. */
+    cost_micros?: number;
+    /** Of models, input and output. */
+    tokens?: number;
+  };
+  /** The share of a limit, in percent, from which the gateway warns. Default: 80. */
+  warn_percent?: number;
 };
 
 /** An approval after a decision: the first one counts. */
@@ -736,7 +791,7 @@ export type DisabledTool = {
 export type Dispatched = "no" | "yes" | "unknown";
 
 /** The machine-readable error. New codes may be added. */
-export type ErrorCode = "agent_error" | "ambiguous_target" | "approval_denied" | "busy" | "call_not_found" | "cancelled" | "connection_lost" | "draining" | "forbidden" | "hook_cancelled" | "idempotency_conflict" | "internal" | "invalid_arguments" | "invalid_request" | "invalid_result" | "lost" | "method_not_allowed" | "not_connected" | "not_found" | "payload_too_large" | "policy_denied" | "provider_error" | "rate_limited" | "session_not_found" | "store_unavailable" | "timeout" | "tool_not_found" | "unauthenticated" | "unsupported_media_type";
+export type ErrorCode = "agent_error" | "ambiguous_target" | "approval_denied" | "budget_exceeded" | "busy" | "call_not_found" | "cancelled" | "connection_lost" | "draining" | "forbidden" | "hook_cancelled" | "idempotency_conflict" | "internal" | "invalid_arguments" | "invalid_request" | "invalid_result" | "lost" | "method_not_allowed" | "not_connected" | "not_found" | "payload_too_large" | "policy_denied" | "provider_error" | "rate_limited" | "session_not_found" | "store_unavailable" | "timeout" | "tool_not_found" | "unauthenticated" | "unsupported_media_type";
 
 /** EventID names an event of a stream, for the header Last-Event-ID. */
 export type EventID = string;
@@ -762,6 +817,14 @@ export type Finding = {
 
 /** Why a completion ends. */
 export type FinishReason = "stop" | "length" | "content_filter" | "tool_calls";
+
+/** A request for the first key of a tenant, with the role admin. */
+export type FirstKeyRequest = {
+  /** Seconds. Absent: it ends after 400 days without use. */
+  expires_in?: number;
+  /** For people. */
+  name?: string;
+};
 
 /** What "allow always" has granted. */
 export type Grant = {
@@ -853,7 +916,7 @@ export type Key = {
   name?: string;
   /** Its MCP calls are made by a person's program. Absent: by a model. */
   person?: boolean;
-  roles: Array<"device" | "caller" | "approver" | "admin">;
+  roles: Array<"device" | "caller" | "approver" | "admin" | "operator">;
   tenant: string;
   tools?: string;
   user_id?: string;
@@ -879,7 +942,7 @@ export type KeyRequest = {
   /** Whether its MCP calls are made by a person's program. Default: false: they count as a model's. */
   person?: boolean;
   /** Default: caller. */
-  roles?: Array<"device" | "caller" | "approver" | "admin">;
+  roles?: Array<"device" | "caller" | "approver" | "admin" | "operator">;
   /** A tenant other than the caller's: only with FARHAND_TOKEN. */
   tenant?: string;
   /** Globs of tool names, separated by spaces. Absent: all tools. */
@@ -898,6 +961,8 @@ export type LastPong = string;
 export type Limits = {
   /** Of a request's body. */
   body_bytes: number;
+  /** What may be spent on a day. Absent: no budget applies to the caller. */
+  budgets?: Array<BudgetState>;
   /** The timeout of a call when neither the request nor the tool names one. */
   call_timeout_ms: number;
   device: DeviceLimits;
@@ -968,7 +1033,7 @@ export type Me = {
   name?: string;
   /** Which devices may request pairing. */
   pairing: "code" | "open" | "off";
-  roles: Array<"device" | "caller" | "approver" | "admin">;
+  roles: Array<"device" | "caller" | "approver" | "admin" | "operator">;
   tenant: string;
   /** absent: the credential has no user. */
   user_id?: string;
@@ -1586,6 +1651,81 @@ export type Target = {
   session_id?: string;
   /** The user as named by credentials. The gateway's own credentials name no user, so nothing matches. */
   user_id?: string;
+};
+
+/** A tenant in numbers, for fleet operators. It has nothing of the tenant's content. */
+export type Tenant = {
+  budget: DayBudget;
+  budget_at?: Time;
+  /** The credential that set the budget. Absent: it was never set. */
+  budget_by?: string;
+  /** Connected, approximately. */
+  devices: number;
+  /** When it was first listed. */
+  since: Time;
+  tenant: string;
+  /** Since midnight UTC, a few seconds late. */
+  today: {
+    /** Of arguments and outputs. */
+    bytes?: number;
+    /** Admitted. */
+    calls?: number;
+    /** Money for models, in millionths of the unit of currency. */
+    cost_micros?: number;
+    /** Of models, input and output. */
+    tokens?: number;
+  };
+  /** Whether a credential of it was ever used. If not, an operator may create its first key. */
+  used: boolean;
+};
+
+/** What a tenant spent on a day. */
+export type TenantDay = {
+  day: string;
+  spent: {
+    /** Of arguments and outputs. */
+    bytes?: number;
+    /** Admitted. */
+    calls?: number;
+    /** Money for models, in millionths of the unit of currency. */
+    cost_micros?: number;
+    /** Of models, input and output. */
+    tokens?: number;
+  };
+};
+
+/** A tenant with what it spent on the last days. */
+export type TenantDetails = {
+  budget: DayBudget;
+  budget_at?: Time;
+  /** The credential that set the budget. Absent: it was never set. */
+  budget_by?: string;
+  /** The latest first; without days on which nothing was spent. */
+  days: Array<TenantDay>;
+  /** Connected, approximately. */
+  devices: number;
+  /** When it was first listed. */
+  since: Time;
+  tenant: string;
+  /** Since midnight UTC, a few seconds late. */
+  today: {
+    /** Of arguments and outputs. */
+    bytes?: number;
+    /** Admitted. */
+    calls?: number;
+    /** Money for models, in millionths of the unit of currency. */
+    cost_micros?: number;
+    /** Of models, input and output. */
+    tokens?: number;
+  };
+  /** Whether a credential of it was ever used. If not, an operator may create its first key. */
+  used: boolean;
+};
+
+/** A page of the tenants, by name. */
+export type TenantList = {
+  next_cursor?: NextCursor;
+  tenants: Array<Tenant>;
 };
 
 /** A request for a ticket of an event stream. */
