@@ -72,10 +72,12 @@ var dashboards = []dashboard{
 			{"Refused files", "short", []query{
 				{"farhand_policy_file_refused{$i}", "policy {{instance}}"},
 				{"farhand_tls_certificate_refused{$i}", "certificate {{instance}}"},
+				{"farhand_model_prices_refused{$i}", "model prices {{instance}}"},
 			}},
 			rate("Policy files read", "farhand_policy_reloads_total", "result"),
 			rate("Refused requests", "farhand_auth_refused_total", "reason"),
-			graph("Uses of previous tokens", "short", perSecond("farhand_auth_previous_token_total", "", ""), "{{instance}}"),
+			rate("Uses of previous tokens", "farhand_auth_previous_token_total", "instance"),
+			rate("Spans", "farhand_trace_spans_total", "outcome"),
 			rate("Audit lines", "farhand_audit_lines_total", "result"),
 			{"Queued lines", "short", []query{
 				{"sum(farhand_audit_queued_lines{$i})", "audit"},
@@ -189,6 +191,8 @@ var dashboards = []dashboard{
 					perSecond("farhand_model_tokens_total", "model", `,direction="input"`), "{{model}}"),
 			graph("Cost in an hour", "short", "sum by (model) (increase(farhand_model_cost_total{$i}[1h]))",
 				"{{model}}"),
+			rate("Budgets warned or spent", "farhand_budget_events_total", "event"),
+			rate("Refused, a budget is spent", "farhand_budget_refusals_total", "kind"),
 			graph("Tokens by tenant", "short",
 				"sum by (tenant, direction) (rate(farhand_tenant_model_tokens_total{$i}[$__rate_interval]))",
 				"{{tenant}} {{direction}}"),

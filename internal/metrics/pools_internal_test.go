@@ -32,7 +32,7 @@ var poolRows = map[string]string{
 	"hook_questions":             "requests to one HTTP hook",
 	"large_argument_bytes":       "arguments being validated (bytes)",
 	"large_checked_answer_bytes": "outputs being checked (decoded bytes)",
-	"late_answers":               "answers waiting for their call's record",
+	"late_answers":               "answers waiting for their call's record, or for the store",
 	"mcp_answer_bytes":           "decoded answers of MCP servers (bytes)",
 	"mcp_calls":                  "calls to one MCP server",
 	"message_bytes":              "device messages of running or waiting turns (bytes)",

@@ -7,7 +7,7 @@ import (
 	"github.com/farhand/farhand/agent/tools/upstream"
 )
 
-// Table describes all metrics of a pod with one model, one HTTP hook, one MCP server and previous tokens, in order of name: Farhand's
+// Table describes all metrics of a pod with one model, one HTTP hook and one MCP server, in order of name: Farhand's
 // own, as Set.Metrics does. The docs, dashboards and rules take names, labels and values from it.
 func Table() []Metric { return described().Metrics() }
 
@@ -17,8 +17,6 @@ func described() *Set {
 	s.Watch(Pod{
 		Hooks:      []func() hooks.Stats{func() hooks.Stats { return hooks.Stats{} }},
 		MCPServers: func() []upstream.Status { return []upstream.Status{{}} },
-
-		PreviousTokens: func() int64 { return 0 },
 	})
 	return s
 }

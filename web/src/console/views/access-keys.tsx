@@ -118,7 +118,8 @@ function KeyTable({ keys, onRevoke }: { keys: Key[]; onRevoke: (key: Key) => voi
 const day = 86_400;
 const lives = { day, month: 30 * day, year: 365 * day, never: undefined };
 type Life = keyof typeof lives;
-type Role = NonNullable<KeyRequest["roles"]>[number];
+/** The roles of a tenant's keys. Keys of fleet operators are created with the command only. */
+type Role = keyof typeof text.roles;
 
 function NewKey({ onClose, onMade }: { onClose: () => void; onMade: (key: CreatedKey) => void }) {
   const [name, setName] = useState("");
