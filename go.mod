@@ -3,6 +3,7 @@ module github.com/farhand/farhand
 go 1.26.0
 
 require (
+	filippo.io/age v1.2.1
 	github.com/aymanbagabas/go-udiff v0.4.1
 	github.com/caarlos0/env/v11 v11.4.2
 	github.com/chromedp/cdproto v0.159.0

@@ -98,7 +98,7 @@ func (m *monitoring) watch(g *Gateway, handler *api.Handler, refusals *auth.Refu
 		p.Turns = g.chat.Stats
 	}
 	if g.redis != nil {
-		p.RedisPools = g.redis.Pools
+		p.RedisPools, p.Unreadable = g.redis.Pools, g.redis.Refused
 		p.Bus = g.bus.(interface{ Stats() redisstore.BusStats }).Stats
 	}
 	if g.rotation != nil {

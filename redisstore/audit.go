@@ -79,7 +79,7 @@ func (s *Store) ReadAudit(
 		if err != nil {
 			return nil, "", err
 		}
-		blocks, last := parseEntries(s, c, parseAudit(q.Tenant))
+		blocks, last := parseEntries(s, redisconn.FormAudit, c, parseAudit(q.Tenant))
 		slices.Reverse(blocks) // the oldest first, as the lines of each
 		for _, e := range slices.Backward(slices.Concat(blocks...)) {
 			if id, _ := registry.ParseAuditID(e.ID); id.FeedID == before.FeedID && id.Line >= before.Line {
@@ -153,7 +153,7 @@ func (s *Store) AddUsage(ctx context.Context, rows []registry.UsageRow) error {
 			pipe.Eval(scriptUsage, []string{key}, args...)
 		}
 	}
-	return pipe.Exec(ctx)
+	return pipe.ExecEach(ctx)
 }
 
 func (s *Store) ReadUsage(ctx context.Context, tenant, day string) ([]registry.UsageRow, error) {
@@ -168,6 +168,11 @@ func (s *Store) ReadUsage(ctx context.Context, tenant, day string) ([]registry.U
 			return nil, c.ErrShape()
 		}
 		for field, numbers := range redisconn.Map(answer[1]) {
+			if field == redisconn.FormField { // no row has this name
+				if err := s.conn.Forms().Check(redisconn.FormUsage, numbers); err != nil {
+					return nil, err
+				}
+			}
 			if r, ok := parseUsage(field, numbers); ok {
 				r.Tenant, r.Day = tenant, day
 				rows[field] = r

@@ -230,7 +230,7 @@ func (s *Store) KeepCalls(ctx context.Context, records []registry.Record) error 
 		args = append(append(args, outcome...), fieldRest, constant)
 		pipe.Eval(scriptCallKeep, callKeys(r.Tenant, r.CallID), args...)
 	}
-	return pipe.Exec(ctx)
+	return pipe.ExecEach(ctx)
 }
 
 func (s *Store) FreeKey(ctx context.Context, tenant, key, callID string) error {

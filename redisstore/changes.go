@@ -80,7 +80,11 @@ func (s *Store) Changes(ctx context.Context, after registry.FeedID, limit int) (
 		if len(entry) != 2 {
 			return registry.ChangePage{}, entries.ErrShape()
 		}
-		c, err := parseChange(redisconn.Text(entry[0]), redisconn.Map(entry[1]))
+		fields := redisconn.Map(entry[1])
+		if s.conn.Forms().Check(redisconn.FormChange, fields[redisconn.FormField]) != nil {
+			fields = nil
+		}
+		c, err := parseChange(redisconn.Text(entry[0]), fields)
 		if err != nil {
 			return registry.ChangePage{}, err
 		}
@@ -90,7 +94,7 @@ func (s *Store) Changes(ctx context.Context, after registry.FeedID, limit int) (
 }
 
 // parseChange reads an entry of the log of changes. An entry of another release may have an unknown kind or lack a
-// number: its reader sees that it has missed something.
+// number, and one of an unknown version lacks all: its reader sees that it has missed something.
 func parseChange(place string, fields map[string]string) (registry.CredentialChange, error) {
 	id, err := registry.ParseFeedID(place)
 	if err != nil {

@@ -36,6 +36,7 @@ const (
 	fieldSince      = "b" // ms
 	fieldBound      = "o" // 1: the credential sets the device
 	fieldHeirs      = "r" // expiry in ms, then proofs, separated by spaces; claims write it
+	fieldForm       = redisconn.FormField
 	fieldPulse      = "e" // time of the last pong and its round trip, in ms, separated by a space; refreshes write it
 )
 
@@ -219,7 +220,8 @@ func encodeJSON(v any) ([]byte, error) {
 type found struct {
 	session registry.Session
 	exists  bool
-	gone    bool // meaningful only if it does not exist; then session has its owner
+	gone    bool  // meaningful only if it does not exist; then session has its owner
+	err     error // why it cannot be read, though there is something; then nothing else is known
 	set     toolSet
 	pulse   registry.Pulse
 }
@@ -230,6 +232,9 @@ func (s *Store) Entry(ctx context.Context, key registry.Key) (registry.Entry, er
 		return registry.Entry{}, err
 	}
 	f := list[0]
+	if f.err != nil {
+		return registry.Entry{}, f.err
+	}
 	if !f.exists && !f.gone {
 		if err := s.Whole(ctx); err != nil {
 			return registry.Entry{}, err
@@ -259,6 +264,12 @@ func (s *Store) read(ctx context.Context, keys []registry.Key) ([]found, error) 
 	}
 	list, sets := make([]found, len(keys)), make(map[string]bool)
 	for i, hash := range hashes {
+		err := errors.Join(s.conn.Forms().Check(redisconn.FormSession, hash[fieldForm]),
+			s.conn.Forms().CheckText(redisconn.FormSession, gone[i]))
+		if err != nil {
+			list[i] = found{session: registry.Session{Key: keys[i]}, err: err}
+			continue
+		}
 		if len(hash) == 0 {
 			list[i] = found{gone: gone[i] != "", session: registry.Session{Key: keys[i]}}
 			if was := parseGone(keys[i], gone[i]); was != nil {
@@ -269,6 +280,7 @@ func (s *Store) read(ctx context.Context, keys []registry.Key) ([]found, error) 
 		session, err := parseSession(keys[i], hash)
 		if err != nil {
 			s.log.Warn("session not readable; it is not listed", "session", keys[i].Session, "error", err)
+			list[i] = found{session: registry.Session{Key: keys[i]}, err: err}
 			continue
 		}
 		list[i] = found{

@@ -13,19 +13,31 @@ import (
 	"github.com/farhand/farhand/registry/registrytest"
 )
 
-func TestDialWarnsOfEviction(t *testing.T) {
+func TestDialWarnsOfWhatLosesData(t *testing.T) {
+	const aof, noConfig = "--appendonly yes", "--rename-command CONFIG hidden"
 	for name, c := range map[string]struct {
-		args []string
-		want bool
+		args string
+		want string // in the only warning; empty: none
 	}{
-		"no limit":           {nil, false},
-		"limit":              {[]string{"--maxmemory", "100mb"}, false},
-		"limit and eviction": {[]string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"}, true},
+		"no limit":           {aof, ""},
+		"limit":              {aof + " --maxmemory 100mb", ""},
+		"limit and eviction": {aof + " --maxmemory 100mb --maxmemory-policy allkeys-lru", "noeviction"},
+		"snapshots":          {"--save 60 1", ""},
+		"nothing":            {"", "Redis saves nothing"},
+		"hidden settings":    {noConfig, "may save nothing"},
 	} {
-		conn := dial(t, Options{URL: redistest.Start(t, c.args...).URL()})
-		if got := conn.Warnings(); (len(got) > 0) != c.want {
+		conn := dial(t, Options{URL: redistest.Start(t, strings.Fields(c.args)...).URL()})
+		got := conn.Warnings()
+		if c.want == "" && len(got) > 0 || c.want != "" && (len(got) != 1 || !strings.Contains(got[0], c.want)) {
 			t.Errorf("%s: warnings %q", name, got)
 		}
+	}
+	saved := redistest.Start(t, strings.Fields(noConfig)...)
+	if out, err := saved.Command("SAVE"); err != nil || out != "OK" {
+		t.Fatal(out, err)
+	}
+	if got := dial(t, Options{URL: saved.URL()}).Warnings(); len(got) > 0 {
+		t.Errorf("a server that has saved: warnings %q", got)
 	}
 }
 

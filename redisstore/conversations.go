@@ -146,19 +146,34 @@ func (s *Store) turn(ctx context.Context, sc *redisconn.Script, t registry.Turn,
 }
 
 func (s *Store) DescribeConversations(ctx context.Context, keys ...registry.Key) ([]registry.ConversationInfo, error) {
+	infos, unread, err := s.describe(ctx, keys)
+	if err == nil && len(keys) == 1 {
+		err = unread[0]
+	}
+	return infos, err
+}
+
+// describe describes conversations. Those that a newer release wrote have an error instead.
+func (s *Store) describe(
+	ctx context.Context, keys []registry.Key,
+) (infos []registry.ConversationInfo, unread []error, err error) {
 	pipe := s.conn.Pipeline()
 	calls := make([]*redisconn.Command, len(keys))
 	for i, key := range keys {
 		calls[i] = pipe.Eval(scriptChatInfo, chatKeys(key), s.historyTTL)
 	}
-	if err := pipe.Exec(ctx); err != nil {
-		return nil, err
+	if err := pipe.ExecEach(ctx); err != nil {
+		return nil, nil, err
 	}
-	infos := make([]registry.ConversationInfo, len(keys))
+	infos, unread = make([]registry.ConversationInfo, len(keys)), make([]error, len(keys))
 	for i, c := range calls {
+		if unread[i] = c.Err(); unread[i] != nil {
+			infos[i].Key = keys[i]
+			continue
+		}
 		answer := c.List()
 		if len(answer) != 9 {
-			return nil, c.ErrShape()
+			return nil, nil, c.ErrShape()
 		}
 		text := c.Strings()
 		infos[i] = registry.ConversationInfo{
@@ -170,7 +185,7 @@ func (s *Store) DescribeConversations(ctx context.Context, keys ...registry.Key)
 			infos[i].Turn = time.UnixMicro(fence).UTC()
 		}
 	}
-	return infos, nil
+	return infos, unread, nil
 }
 
 // ListConversations implements registry.ConversationIndex. One call visits a bounded part of the index.
@@ -209,7 +224,7 @@ func (s *Store) resolveConversations(
 		return nil, nil
 	}
 	keys := sessionsAt(q.Tenant, places)
-	infos, err := s.DescribeConversations(ctx, keys...)
+	infos, unread, err := s.describe(ctx, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -222,6 +237,7 @@ func (s *Store) resolveConversations(
 	stale, there := make(removals), infos[:0]
 	for i, info := range infos {
 		switch {
+		case unread[i] != nil: // not listed, and not removed
 		case info.Messages == 0:
 			stale.add(places[i].index, places[i].Session, places[i].Generation)
 		case !connected[i]:
@@ -287,12 +303,15 @@ func (s *Store) RunningConversations(
 		return nil, nil, err
 	}
 	places := merge([]string{index}, []*redisconn.Command{c}, limit, false)
-	infos, err := s.DescribeConversations(ctx, sessionsAt(tenant, places)...)
+	infos, unread, err := s.describe(ctx, sessionsAt(tenant, places))
 	if err != nil {
 		return nil, nil, err
 	}
 	stale, running := make(removals), infos[:0]
 	for i, info := range infos {
+		if unread[i] != nil {
+			continue
+		}
 		if info.Turn.IsZero() {
 			stale.add(index, places[i].Session, places[i].Generation)
 			continue

@@ -252,11 +252,12 @@ func (s *Store) fetchSpecs(
 	ctx context.Context, tenant string, hashes map[string]bool,
 ) (map[string]registry.ToolSpec, error) {
 	keyOf := func(hash string) string { return specKey(tenant, hash) }
-	return fetch(ctx, s, s.specs, hashes, keyOf, func(_, text string) (t registry.ToolSpec, size int, err error) {
+	parse := func(_, text string) (t registry.ToolSpec, size int, err error) {
 		err = json.Unmarshal([]byte(text), &t)
 		t = t.Hashed()
 		return t, t.Size(), err
-	})
+	}
+	return fetch(ctx, s, s.specs, hashes, redisconn.FormTool, keyOf, parse)
 }
 
 // text is a command argument in reused memory (texts). The client library writes its bytes unchanged. In a cluster it

@@ -48,7 +48,7 @@ func (s documentStore) Read(ctx context.Context, refs ...documents.Ref) ([]docum
 		}
 		now := time.UnixMilli(redisconn.Int(answer[0])).UTC()
 		for fields := range slices.Chunk(answer[1:], documentFields) {
-			found = append(found, parseDocument(now, fields))
+			found = append(found, s.parseDocument(now, fields))
 		}
 	}
 	if len(found) != len(refs) {
@@ -58,12 +58,12 @@ func (s documentStore) Read(ctx context.Context, refs ...documents.Ref) ([]docum
 }
 
 // parseDocument reads the fields that lua/docs_read.lua returns of a document.
-func parseDocument(now time.Time, fields []any) documents.Document {
+func (s documentStore) parseDocument(now time.Time, fields []any) documents.Document {
 	text := redisconn.Strings(fields)
 	d := documents.Document{Revision: text[1], Now: now}
 	switch form := text[0]; {
 	case d.Revision != "" && form != documentForm:
-		d.Err = fmt.Errorf("a document has the form %.20q instead of %q", form, documentForm)
+		d.Err = s.conn.Forms().Refuse(redisconn.FormDocument, form)
 	case d.Revision != "":
 		d.Data, d.Created = []byte(text[2]), fromMillis(text[3])
 		d.Expires = now.Add(time.Duration(redisconn.Int(fields[4])) * time.Millisecond)

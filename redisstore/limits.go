@@ -135,6 +135,9 @@ func (s *Store) Continuations(
 	}
 	answer := c.Strings()
 	for i := 0; i+1 < len(answer); i += 2 {
+		if err := s.conn.Forms().CheckText(redisconn.FormContinuation, answer[i+1]); err != nil {
+			return nil, err
+		}
 		found[answer[i]] = []byte(answer[i+1])
 	}
 	return found, nil

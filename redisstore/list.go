@@ -74,6 +74,9 @@ func scan[T any](
 
 func (s *Store) listOne(ctx context.Context, q registry.Query) ([]registry.Entry, error) {
 	list, err := s.read(ctx, []registry.Key{{Tenant: q.Tenant, Session: q.SessionID}})
+	if err == nil {
+		err = list[0].err
+	}
 	if err != nil || !list[0].matches(q) {
 		return nil, err
 	}
@@ -103,6 +106,7 @@ func (s *Store) resolve(ctx context.Context, places []place, q registry.Query) (
 	matches := list[:0]
 	for i, f := range list {
 		switch {
+		case f.err != nil: // not listed, and not removed: another release can read it
 		case !f.exists && f.gone, f.exists && f.session.Generation > places[i].Generation && f.set.hash == "":
 			// It is being released, or has been claimed again. The releasing or claiming pod removes the place, and
 			// Awaited needs it until then.
@@ -313,6 +317,9 @@ func (s *Store) findOnline(ctx context.Context, tenant string, ids []string, onl
 	}
 	var bound []found // without their tools
 	for i, hash := range hashes {
+		if s.conn.Forms().Check(redisconn.FormSession, hash[fieldForm]) != nil {
+			continue
+		}
 		session, err := parseSession(keys[i], hash)
 		if err == nil && session.Bound {
 			bound = append(bound, found{session: session, exists: true, pulse: parsePulse(hash[fieldPulse])})

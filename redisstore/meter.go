@@ -205,6 +205,12 @@ func (c *Conn) Pools() map[string]PoolStats {
 	return pools
 }
 
+// Refused returns how many stored values and messages of newer releases were not read since Dial, by kind.
+func (c *Conn) Refused() map[string]int64 { return c.conn.Forms().Counts() }
+
+// Forms returns all kinds of stored values and messages that have a version, as Refused names them.
+func Forms() []string { return redisconn.FormNames() }
+
 // Names of pools.
 const (
 	PoolCommands = "commands"

@@ -191,7 +191,7 @@ const (
 // takes. Missing and unreadable values are left out.
 func fetch[V any](
 	ctx context.Context, s *Store, known *cache.Cache[string, V], hashes map[string]bool,
-	keyOf func(hash string) string, parse func(hash, text string) (v V, size int, err error),
+	form redisconn.Form, keyOf func(hash string) string, parse func(hash, text string) (v V, size int, err error),
 ) (map[string]V, error) {
 	found := make(map[string]V, len(hashes))
 	missing := make(map[string]*redisconn.Command)
@@ -212,6 +212,9 @@ func fetch[V any](
 	for hash, c := range missing {
 		text, ok := c.Text()
 		if !ok {
+			continue
+		}
+		if s.conn.Forms().CheckText(form, text) != nil {
 			continue
 		}
 		v, size, err := parse(hash, text)

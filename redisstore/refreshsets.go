@@ -279,7 +279,7 @@ func (s *Store) putSet(pipe *redisconn.Pipeline, tenant string, set toolSet, too
 // sessions.
 func (s *Store) fetchSets(ctx context.Context, tenant string, hashes map[string]bool) (map[string]toolSet, error) {
 	keyOf := func(hash string) string { return setKey(tenant, hash) }
-	return fetch(ctx, s, s.sets, hashes, keyOf, func(hash, text string) (toolSet, int, error) {
+	return fetch(ctx, s, s.sets, hashes, redisconn.FormToolSet, keyOf, func(hash, text string) (toolSet, int, error) {
 		set := parseToolSet(hash, text)
 		return set, set.size(), nil
 	})

@@ -42,7 +42,7 @@ func (s *Store) AppendCallEvents(ctx context.Context, events []registry.CallEven
 			pipe.Eval(scriptCallLog, callKeys(c.tenant, c.id), append([]any{s.retention}, pairs...)...)
 		}
 	}
-	return pipe.Exec(ctx)
+	return pipe.ExecEach(ctx)
 }
 
 // stateEvent returns the event that reports a state in the log of a call: a rank and a text.
@@ -62,7 +62,8 @@ func (s *Store) CallEvents(ctx context.Context, tenant, callID, after string, li
 		err := json.Unmarshal(text, &e)
 		return e, err
 	}
-	events, _, err := readStream(ctx, s, limit, parse, "XRANGE", callEventsKey(tenant, callID), start, "+")
+	events, _, err := readStream(ctx, s, redisconn.FormCallEvent, limit, parse, "XRANGE", callEventsKey(tenant, callID),
+		start, "+")
 	return events, err
 }
 
@@ -126,13 +127,13 @@ func (s *Store) activity(
 	ctx context.Context, tenant string, limit int, command, from, to string,
 ) (found []registry.Activity, last string, err error) {
 	parse := func(text []byte, id string) (registry.Activity, error) { return parseActivity(text, id, tenant) }
-	return readStream(ctx, s, limit, parse, command, activityKey(tenant), from, to)
+	return readStream(ctx, s, redisconn.FormActivity, limit, parse, command, activityKey(tenant), from, to)
 }
 
 // readStream reads a page of a stream, and returns the id of the last entry that it visited, empty if there was none.
 // It leaves out unreadable entries. A page of only such entries does not end the stream.
 func readStream[T any](
-	ctx context.Context, s *Store, limit int, parse func(text []byte, id string) (T, error),
+	ctx context.Context, s *Store, form redisconn.Form, limit int, parse func(text []byte, id string) (T, error),
 	command, key, from, to string,
 ) (found []T, last string, err error) {
 	for {
@@ -141,7 +142,7 @@ func readStream[T any](
 			return nil, "", err
 		}
 		var end string
-		found, end = parseEntries(s, c, parse)
+		found, end = parseEntries(s, form, c, parse)
 		if end != "" {
 			last = end
 		}
@@ -167,7 +168,7 @@ func beyond(id, all string) (string, error) {
 // Unreadable entries are left out, because one of them must not hide all others. They come from another release or
 // another program.
 func parseEntries[T any](
-	s *Store, c *redisconn.Command, parse func(text []byte, id string) (T, error),
+	s *Store, form redisconn.Form, c *redisconn.Command, parse func(text []byte, id string) (T, error),
 ) (entries []T, last string) {
 	list := c.List()
 	entries = make([]T, 0, len(list))
@@ -179,7 +180,11 @@ func parseEntries[T any](
 			continue
 		}
 		last = redisconn.Text(entry[0])
-		parsed, err := parse([]byte(redisconn.Map(entry[1])[streamField]), last)
+		fields := redisconn.Map(entry[1])
+		if s.conn.Forms().Check(form, fields[redisconn.FormField]) != nil {
+			continue
+		}
+		parsed, err := parse([]byte(fields[streamField]), last)
 		if err != nil {
 			failure = fmt.Errorf("entry %s: %w", last, err)
 			continue

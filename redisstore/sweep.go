@@ -25,8 +25,8 @@ func (s *Store) Sweep(ctx context.Context) (dead []registry.DeadPod, err error) 
 	}
 	for _, pod := range lapsed {
 		tenants := make(map[string]bool)
-		err = s.sweepPod(ctx, pod, tenants)
-		if err == nil || len(tenants) > 0 { // after an error, the next sweep finds only the other sessions
+		swept, err := s.sweepPod(ctx, pod, tenants)
+		if swept || len(tenants) > 0 { // after an error, the next sweep finds only the other sessions
 			dead = append(dead, registry.DeadPod{Pod: pod, Tenants: slices.Collect(maps.Keys(tenants))})
 		}
 		if err != nil {
@@ -37,82 +37,96 @@ func (s *Store) Sweep(ctx context.Context) (dead []registry.DeadPod, err error) 
 }
 
 // sweepPod releases the sessions of one pod, and adds their tenants. If the pod is alive and only late, its next
-// heartbeat notices, and the pod restores its sessions.
-func (s *Store) sweepPod(ctx context.Context, pod string, tenants map[string]bool) error {
+// heartbeat notices, and the pod restores its sessions. It reports whether nothing is left of the pod: sessions that a
+// newer release wrote stay, with the lapsed lease, for a pod that can read them.
+func (s *Store) sweepPod(ctx context.Context, pod string, tenants map[string]bool) (swept bool, err error) {
 	for {
 		// All pods notice a dead pod at the same moment, so each takes others of its sessions.
 		some, err := s.conn.Do(ctx, "ZRANDMEMBER", podSessionsKey(pod), sweepChunk, "WITHSCORES")
 		if err != nil {
-			return err
+			return false, err
 		}
 		members := some.Strings() // pairs of member and generation
 		if len(members) == 0 {
 			break
 		}
-		if err := s.sweepSome(ctx, pod, members, tenants); err != nil {
-			return err
+		if n, err := s.sweepSome(ctx, pod, members, tenants); err != nil || n == 0 {
+			return false, err
 		}
 	}
 	pipe := s.conn.Pipeline()
 	removed := pipe.Eval(scriptLeaseRemove, []string{podsKey}, pod)
 	if err := pipe.Exec(ctx); err != nil || removed.Int() == 0 {
-		return err
+		return err == nil, err
 	}
 	pipe = s.conn.Pipeline()
 	bus.Forget(pipe, pod)
-	return pipe.Exec(ctx)
+	err = pipe.Exec(ctx)
+	return err == nil, err
 }
 
 // sweepSome removes sessions of a pod from the indexes, releases them, and removes them from the pod's own list, in
-// this order. After an interruption, the next sweep finds a session on that list, and its indexes in its hash.
-func (s *Store) sweepSome(ctx context.Context, pod string, members []string, tenants map[string]bool) error {
+// this order. After an interruption, the next sweep finds a session on that list, and its indexes in its hash. It
+// returns how many it has removed: it leaves alone those that a newer release wrote.
+func (s *Store) sweepSome(
+	ctx context.Context, pod string, members []string, tenants map[string]bool,
+) (removed int, err error) {
 	own := make(removals)
 	claims := make([]registry.Ref, 0, len(members)/2)
 	for i := 0; i+1 < len(members); i += 2 {
-		gen := redisconn.Int(members[i+1])
-		own.add(podSessionsKey(pod), members[i], gen)
-		claims = append(claims, registry.Ref{Key: parsePodMember(members[i]), Generation: gen})
+		claims = append(claims, registry.Ref{
+			Key: parsePodMember(members[i]), Generation: redisconn.Int(members[i+1]),
+		})
 	}
-	before, err := s.readClaims(ctx, pod, claims)
+	claims, before, err := s.readClaims(ctx, pod, claims)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if err := s.removeTraces(ctx, before); err != nil {
-		return err
+		return 0, err
 	}
 	late, err := s.releaseClaims(ctx, pod, claims, before, tenants)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if err := s.removeTraces(ctx, late); err != nil {
-		return err
+		return 0, err
+	}
+	for _, ref := range claims {
+		own.add(podSessionsKey(pod), podMember(ref.Key), ref.Generation)
 	}
 	pipe := s.conn.Pipeline()
 	own.into(pipe)
-	return pipe.Exec(ctx)
+	return len(claims), pipe.Exec(ctx)
 }
 
 // hashes are the stored hashes of sessions.
 type hashes map[registry.Key]map[string]string
 
-// readClaims returns the hashes of those claims that are still current.
-func (s *Store) readClaims(ctx context.Context, pod string, claims []registry.Ref) (hashes, error) {
+// readClaims returns the claims without those that a newer release wrote, and the hashes of those that are current.
+func (s *Store) readClaims(
+	ctx context.Context, pod string, claims []registry.Ref,
+) (known []registry.Ref, current hashes, err error) {
 	pipe := s.conn.Pipeline()
 	reads := make([]*redisconn.Command, len(claims))
 	for i, ref := range claims {
 		reads[i] = pipe.Do("HGETALL", sessionKey(ref.Key))
 	}
 	if err := pipe.Exec(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	current := make(hashes, len(claims))
+	current = make(hashes, len(claims))
 	for i, ref := range claims {
 		hash := reads[i].Map()
+		if s.conn.Forms().Check(redisconn.FormSession, hash[fieldForm]) != nil {
+			continue
+		}
+		known = append(known, ref)
 		if hash[fieldPod] == pod && hash[fieldGeneration] == decimal(ref.Generation) {
 			current[ref.Key] = hash
 		}
 	}
-	return current, nil
+	return known, current, nil
 }
 
 // releaseClaims ends the claims that are still current. It returns the hashes that have changed since they were read:
@@ -243,13 +257,20 @@ func (s *Store) lookUp(ctx context.Context, samples []sample) (current, stale []
 	pipe := s.conn.Pipeline()
 	owners := make([]*redisconn.Command, len(samples))
 	for i, x := range samples {
-		owners[i] = pipe.Do("HMGET", sessionKey(x.key), fieldGeneration, fieldSet)
+		owners[i] = pipe.Do("HMGET", sessionKey(x.key), fieldGeneration, fieldSet, fieldForm)
 	}
 	if err := pipe.Exec(ctx); err != nil {
 		return nil, nil, err
 	}
 	for i, x := range samples {
-		if slices.Equal(owners[i].Strings(), []string{x.gen, x.set}) {
+		hash := owners[i].Strings()
+		if len(hash) != 3 {
+			return nil, nil, owners[i].ErrShape()
+		}
+		if s.conn.Forms().Check(redisconn.FormSession, hash[2]) != nil {
+			continue // its set cannot be known
+		}
+		if slices.Equal(hash[:2], []string{x.gen, x.set}) {
 			current = append(current, x)
 		} else {
 			stale = append(stale, x)

@@ -72,7 +72,8 @@ type ConversationCursor = Cursor
 // ConversationIndex finds conversations without reading them. An expiring conversation may leave the lists shortly
 // before it is deleted.
 type ConversationIndex interface {
-	// DescribeConversations describes the conversations of these keys, in order.
+	// DescribeConversations describes the conversations of these keys, in order. It fails if one was asked for, and a
+	// newer release wrote it; of several, such a one has only its key.
 	DescribeConversations(ctx context.Context, keys ...Key) ([]ConversationInfo, error)
 
 	// ListConversations returns a page and the cursor of the next one, nil on the last. A page may have fewer entries

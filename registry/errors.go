@@ -158,6 +158,21 @@ func StoreFull(who, what string) *Error {
 // IsStoreFull reports whether an error is StoreFull.
 func IsStoreFull(err error) bool { return errors.Is(err, errStoreFull) }
 
+var errNewer = errors.New("registry: a newer release wrote it")
+
+// Newer is the error for data of a version that this release does not read. Nothing changes such data.
+func Newer(kind, version string) *Error {
+	return &Error{
+		Code: CodeStoreUnavailable, RetryAfter: time.Second,
+		Message: "A newer release wrote this data, and this pod cannot read it. Retry. If that does not help, finish the " +
+			"update of the pods.",
+		Cause: fmt.Errorf("%s of version %.20q: %w", kind, version, errNewer),
+	}
+}
+
+// IsNewer reports whether an error is Newer.
+func IsNewer(err error) bool { return errors.Is(err, errNewer) }
+
 // Internal is the error for a fault of the gateway itself. cause may be nil; it is logged and never shown.
 func Internal(cause error) *Error {
 	return &Error{Code: CodeInternal, Message: unknownErrorMessage, Cause: cause}

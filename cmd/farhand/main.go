@@ -94,6 +94,7 @@ func (a *application) rootCommand() *cobra.Command {
 		a.sessionsCommand(), a.configCommand(), a.healthCommand(), a.versionCommand(), a.benchCommand(),
 		a.policyCommand(), a.doctorCommand(), a.usageCommand(), a.auditCommand(), a.keysCommand(),
 		a.tenantsCommand(), a.mcpCommand(),
+		a.exportCommand(), a.importCommand(),
 	)
 	explainArguments(root)
 	return root

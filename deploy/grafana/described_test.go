@@ -78,6 +78,7 @@ var dashboards = []dashboard{
 			rate("Refused requests", "farhand_auth_refused_total", "reason"),
 			rate("Uses of previous tokens", "farhand_auth_previous_token_total", "instance"),
 			rate("Spans", "farhand_trace_spans_total", "outcome"),
+			rate("Written by a newer release", "farhand_unreadable_total", "kind"),
 			rate("Audit lines", "farhand_audit_lines_total", "result"),
 			{"Queued lines", "short", []query{
 				{"sum(farhand_audit_queued_lines{$i})", "audit"},

@@ -33,6 +33,7 @@ type Pod struct {
 	Audit          func() audit.Stats
 	Turns          func() chat.Stats                      // nil without a model
 	RedisPools     func() map[string]redisstore.PoolStats // nil without Redis
+	Unreadable     func() map[string]int64                // of the store, by kind; nil without Redis
 	Bus            func() bus.Stats                       // nil without Redis
 	PolicyFile     func() policy.Status                   // nil without a policy file
 	Budgets        func() budget.Stats
@@ -423,6 +424,17 @@ func redisPools(all map[string]redisstore.PoolStats) []current {
 		counter("farhand_redis_pool_timeouts_total", "Commands that got no connection in time, by pool.",
 			each(func(p pool) float64 { return float64(p.Timeouts) })),
 	}
+}
+
+// unreadable has the values that a newer release wrote.
+func unreadable(n map[string]int64) []current {
+	var kinds []part
+	for _, kind := range redisstore.Forms() {
+		kinds = append(kinds, part{kind, n[kind]})
+	}
+	return []current{counter("farhand_unreadable_total",
+		"Stored values and messages of newer releases that this pod could not read, and left as they are, by kind.",
+		by("kind", kinds...))}
 }
 
 // busMessages has what the bus sent, its queue lengths and its failures.

@@ -117,6 +117,7 @@ func (s *Set) Watch(p Pod) {
 	watch(s, p.PreviousTokens, previousTokens)
 	watch(s, p.Turns, turns)
 	watch(s, p.RedisPools, redisPools)
+	watch(s, p.Unreadable, unreadable)
 	watch(s, p.Bus, busMessages)
 	watch(s, p.Audit, auditLog)
 	watch(s, p.PolicyFile, policyFile)

@@ -24,6 +24,7 @@ import (
 	"errors"
 	"hash/fnv"
 	"log/slog"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -228,7 +229,11 @@ func (b *Bus) handle(text string) {
 
 func (b *Bus) refuse(bad *badMessage) {
 	b.counts.malformed.Add(1)
-	b.opts.Log.Warn("message not readable", "call", bad.callID, "from_pod", bad.replyTo, "error", bad.cause)
+	if bad.version != 0 { // which all messages of a pod have
+		_ = b.conn.Forms().Refuse(redisconn.FormMessage, strconv.Itoa(bad.version))
+	} else {
+		b.opts.Log.Warn("message not readable", "call", bad.callID, "from_pod", bad.replyTo, "error", bad.cause)
+	}
 	if reply := bad.refusal(); reply != nil {
 		if err := b.Reply(bad.replyTo, *reply); err != nil {
 			b.opts.Log.Warn("refusal not sent", "call", bad.callID, "error", err)

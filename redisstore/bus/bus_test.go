@@ -62,7 +62,8 @@ func TestMessagesNobodyUnderstands(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := receive(t, caller.Replies); got.CallID != "future" || !errors.Is(got.Err, registry.CodeInvalidRequest) {
+	if got := receive(t, caller.Replies); got.CallID != "future" || got.Err == nil ||
+		!got.Err.Retryable() || !strings.Contains(got.Err.Message, "newer release") {
 		t.Errorf("answered %+v", got)
 	}
 	if err := b.Send(ctx, "b", call1("fine")); err != nil {
@@ -73,6 +74,9 @@ func TestMessagesNobodyUnderstands(t *testing.T) {
 	}
 	if n := b.Stats().Malformed; n != 4 {
 		t.Errorf("%d malformed, want 4", n)
+	}
+	if n := conn.Forms().Counts(); n["message"] != 1 {
+		t.Errorf("counted %v of newer releases, want a message", n)
 	}
 }
 

@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -367,7 +369,7 @@ func decodeMessage(text string) (message, error) {
 type badMessage struct {
 	callID  string
 	replyTo string
-	version int // zero if the content is wrong
+	version int // zero if the content is wrong, and not the version
 	cause   error
 }
 
@@ -378,14 +380,12 @@ func (e *badMessage) refusal() *registry.Reply {
 	if e.callID == "" || e.replyTo == "" {
 		return nil
 	}
-	text := "The pod that holds the device's connection could not read the call."
+	err := registry.Errorf(registry.CodeInvalidRequest,
+		"The pod that holds the device's connection could not read the call.")
 	if e.version != 0 {
-		text = "The pods run incompatible versions. Retry when the update is complete."
+		err = registry.Newer(string(redisconn.FormMessage), strconv.Itoa(e.version)) // another pod may have it soon
 	}
-	return &registry.Reply{
-		V: registry.EnvelopeVersion, CallID: e.callID,
-		Err: registry.Errorf(registry.CodeInvalidRequest, "%s", text).With(registry.DispatchedNo),
-	}
+	return &registry.Reply{V: registry.EnvelopeVersion, CallID: e.callID, Err: err.With(registry.DispatchedNo)}
 }
 
 // dispatched returns whether Redis may have run the command that failed with err. It is DispatchedNo only if the error

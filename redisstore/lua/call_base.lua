@@ -14,6 +14,8 @@ local function get(field)
   return redis.call('HGET', KEYS[1], field) or ''
 end
 
+known('call', redis.call('HGET', KEYS[1], 'v'))
+
 -- extend gives the record and its events one more retention time, counted from the deadline while the call may still
 -- run: one with a long timeout would be forgotten before it ends.
 local function extend(final)

@@ -12,6 +12,8 @@
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000) -- ms
 
+known('conversation', redis.call('HGET', KEYS[2], 'v'))
+
 -- remaining returns how many ms the lease still has: none, or fewer than none, when it has lapsed.
 local function remaining()
   return tonumber(redis.call('HGET', KEYS[2], 'until') or 0) - now

@@ -6,6 +6,7 @@
 -- ARGV 1 TTL in ms, 2 TTL of the place in ms
 -- Returns how many of the keys of the conversation there were.
 
+known('place', redis.call('HGET', KEYS[5], 'v'))
 local used = redis.call('EXISTS', KEYS[2], KEYS[5]) > 0
 local generation = math.max(time[1] * 1000000 + time[2],
   tonumber(redis.call('HGET', KEYS[5], 'generation') or 0) + 1,

@@ -17,12 +17,14 @@
 -- owner had to be asked first), d (its device), k (proofs), r (heirs), c (capabilities), t (when it connected), b (since
 -- when its device has it), and, if it has a user or is bound, u and o.
 local gone = redis.call('GET', KEYS[2]) or '0'
+known('session', versionOf(gone))
 local goneGen = tonumber(string.match(gone, '^%d+'))
 
 local time = redis.call('TIME')
 local at = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 local before = redis.call('HGETALL', KEYS[1])
 local was = fieldsOf(before)
+known('session', was.v)
 local held, asked, proofs, heirs, pod, user, device, bound = was.g, was.a, was.k, was.r, was.p, was.u, was.d, was.o
 if not held then
   local lines = {}

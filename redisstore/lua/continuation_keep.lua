@@ -20,11 +20,12 @@ end
 
 -- What is kept comes first: a full Redis refuses a script at its first write or not at all, and would not refuse a
 -- removal.
-local known = redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1
-local size = redis.call('HSTRLEN', KEYS[1], ARGV[1])
+local before = redis.call('HGET', KEYS[1], ARGV[1])
+known('continuation', versionOf(before or ''))
+local size = #(before or '')
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 redis.call('ZADD', KEYS[2], string.format('%.0f', now + ARGV[3]), ARGV[1])
-local bytes = grow(#ARGV[2] - size + (known and 0 or ARGV[5]))
+local bytes = grow(#ARGV[2] - size + (before and 0 or ARGV[5]))
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', string.format('%.0f', now), 'LIMIT', 0, 1000)) do
   bytes = drop(id)
 end

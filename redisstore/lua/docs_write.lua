@@ -76,6 +76,12 @@ local steps = {
   end,
 }
 
+local changes = {put = true, extend = true, delete = true}
+for i = 1, #KEYS do -- before anything is changed
+  if changes[ARGV[4 * i - 1]] then
+    known('document', call('HGET', KEYS[i], 'f'))
+  end
+end
 for i = 1, #KEYS do
   local at = 4 * i - 1
   if steps[ARGV[at]](KEYS[i], ARGV[at + 1], ARGV[at + 2]) == false then

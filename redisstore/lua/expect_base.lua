@@ -16,7 +16,9 @@ end
 -- and has not come, is expected still. It returns {sets, device}, empty when nothing is expected.
 local function expect(key, set, device, labels, ttl)
   local sets, was = set or '', redis.call('GET', key)
-  if was then
+  if was and versionOf(was) then
+    return {} -- a newer release's: it stays
+  elseif was then
     local former, itsDevice, itsLabels = string.match(was, '^(%S*)[^\n]*\n([^\n]*)\n(.*)$')
     if sets == '' then
       sets = former

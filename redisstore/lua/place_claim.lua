@@ -13,8 +13,9 @@
 -- is unknown and may not be made; {-1} if the conversation was erased after the turn began.
 
 local time = redis.call('TIME')
-local known = redis.call('HMGET', KEYS[1], 'generation', 'pod', 'epoch', 'at:' .. ARGV[3], 'before:' .. ARGV[3])
-local generation, pod, epoch, at, before = known[1], known[2], known[3], known[4], known[5]
+local found = redis.call('HMGET', KEYS[1], 'generation', 'pod', 'epoch', 'at:' .. ARGV[3], 'before:' .. ARGV[3], 'v')
+local generation, pod, epoch, at, before = found[1], found[2], found[3], found[4], found[5]
+known('place', found[6])
 if not generation and ARGV[7] ~= '1' then
   return {0}
 end

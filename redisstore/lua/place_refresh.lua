@@ -4,10 +4,11 @@
 -- ARGV 1 TTL in ms, 2 pod, 3 generation, 4 epoch
 -- Returns 1, or 0 if the place is another's, or of another generation.
 
-local known = redis.call('HMGET', KEYS[1], 'generation', 'pod', 'epoch')
-if not known[1] then
+local found = redis.call('HMGET', KEYS[1], 'generation', 'pod', 'epoch', 'v')
+known('place', found[4])
+if not found[1] then
   redis.call('HSET', KEYS[1], 'generation', ARGV[3], 'pod', ARGV[2], 'epoch', ARGV[4])
-elseif known[1] ~= ARGV[3] or known[2] ~= ARGV[2] or known[3] ~= ARGV[4] then
+elseif found[1] ~= ARGV[3] or found[2] ~= ARGV[2] or found[3] ~= ARGV[4] then
   return 0
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[1])

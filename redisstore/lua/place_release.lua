@@ -4,8 +4,9 @@
 -- ARGV 1 pod, 2 epoch
 -- Returns 1, or 0 if the place is another's.
 
-local known = redis.call('HMGET', KEYS[1], 'pod', 'epoch')
-if known[1] ~= ARGV[1] or known[2] ~= ARGV[2] then
+local found = redis.call('HMGET', KEYS[1], 'pod', 'epoch', 'v')
+known('place', found[3])
+if found[1] ~= ARGV[1] or found[2] ~= ARGV[2] then
   return 0
 end
 redis.call('HDEL', KEYS[1], 'pod')

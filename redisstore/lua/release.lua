@@ -8,14 +8,15 @@
 
 local before = redis.call('HGETALL', KEYS[1])
 local was = fieldsOf(before)
+known('session', was.v)
 if was.p ~= ARGV[2] or was.g ~= ARGV[3] then
   return {0}
 end
 redis.call('DEL', KEYS[1])
 local expected = {}
-if ARGV[4] == '0' then
+if ARGV[4] == '0' and not versionOf(redis.call('GET', KEYS[3]) or '') then
   redis.call('DEL', KEYS[3])
-else
+elseif ARGV[4] ~= '0' then
   expected = expect(KEYS[3], was.s, was.d, was.l, ARGV[4])
 end
 local gone = was.g .. ' ' .. was.p

@@ -13,9 +13,11 @@
 
 -- The gone string is "generation pod".
 local gone = redis.call('GET', KEYS[2]) or '0'
+known('session', versionOf(gone))
 local goneGen = tonumber(string.match(gone, '^%d+'))
 local before = redis.call('HGETALL', KEYS[1])
-local pod, gen = unpack(redis.call('HMGET', KEYS[1], 'p', 'g'))
+local pod, gen, version = unpack(redis.call('HMGET', KEYS[1], 'p', 'g', 'v'))
+known('session', version)
 local new = ARGV[4]
 if pod == ARGV[2] and (gen == ARGV[3] or gen == ARGV[4]) then
   new = gen

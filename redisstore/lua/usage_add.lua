@@ -6,6 +6,7 @@
 -- Returns 1.
 
 local call = redis.call
+known('usage', call('HGET', KEYS[1], 'v'))
 local room = tonumber(ARGV[2]) - call('HLEN', KEYS[1])
 for i = 4, #ARGV, 2 do
   local name = ARGV[i]

@@ -31,7 +31,7 @@ type Document struct {
 	Created  time.Time // time of the first Put, in ms
 	Expires  time.Time
 	Now      time.Time // time of the read, in ms
-	Err      error     // the data is of a form that this release does not read; there is none then
+	Err      error     // registry.Newer: a newer release wrote it, and there is no data
 }
 
 // Exists reports whether there is a document.
@@ -44,7 +44,7 @@ func Decode[T any](d Document, missing error) (v T, err error) {
 	case !d.Exists():
 		return v, missing
 	case d.Err != nil:
-		return v, registry.StoreUnavailable("read a document", d.Err)
+		return v, d.Err
 	}
 	if err = json.Unmarshal(d.Data, &v); err != nil {
 		return v, registry.StoreUnavailable("read a document", err)

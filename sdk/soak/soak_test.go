@@ -89,8 +89,16 @@ func soak(t *testing.T, f *fleet, sdks []string) *ledger {
 // buildFarhand builds the program with the race detector.
 func buildFarhand(t *testing.T) string {
 	t.Helper()
+	return buildIn(t, "../..", "-race")
+}
+
+// buildIn builds the program from the sources in a folder, with these flags.
+func buildIn(t *testing.T, dir string, flags ...string) string {
+	t.Helper()
 	program := filepath.Join(t.TempDir(), "farhand")
-	build := exec.Command("go", "build", "-race", "-ldflags=-w", "-o", program, "../../cmd/farhand")
+	build := exec.Command("go", append(append([]string{"build", "-buildvcs=false", "-ldflags=-w"}, flags...),
+		"-o", program, "./cmd/farhand")...)
+	build.Dir = dir
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}

@@ -121,6 +121,7 @@ type Conn struct {
 	client   redis.UniversalClient
 	sessions redis.UniversalClient
 	opening  sender // over sessions
+	forms    *Forms
 	warnings []string
 	close    func() error
 }
@@ -140,6 +141,7 @@ func Dial(ctx context.Context, o Options, scripts ...*Scripts) (*Conn, error) {
 	}
 	redis.SetLogger(clientLog{o.Log})
 	c := newConn(addr)
+	c.forms = NewForms(o.Log)
 	if o.Hook != nil {
 		c.client.AddHook(o.Hook)
 		c.sessions.AddHook(o.Hook)
@@ -158,7 +160,10 @@ func Dial(ctx context.Context, o Options, scripts ...*Scripts) (*Conn, error) {
 // newConn returns a connection that has not been dialled.
 func newConn(addr address) *Conn {
 	addr.timeout = cmp.Or(addr.timeout, DefaultTimeout)
-	c := &Conn{addr: addr, client: newClient(addr, commandPool), sessions: newClient(addr, sessionPool)}
+	c := &Conn{
+		addr: addr, client: newClient(addr, commandPool), sessions: newClient(addr, sessionPool),
+		forms: NewForms(slog.New(slog.DiscardHandler)),
+	}
 	c.opening = alone(c.sessions)
 	if !c.IsCluster() { // in a cluster, a member that hangs would delay commands for the others
 		c.opening = newTogether(alone(c.sessions)).exec
@@ -169,6 +174,9 @@ func newConn(addr address) *Conn {
 
 // Warnings returns the problems that Dial found but that do not stop it, in sentences for an operator.
 func (c *Conn) Warnings() []string { return c.warnings }
+
+// Forms refuses what a newer release wrote.
+func (c *Conn) Forms() *Forms { return c.forms }
 
 // Close ends the connections. Close the clients of NewBlockingClient first.
 func (c *Conn) Close() error { return c.close() }

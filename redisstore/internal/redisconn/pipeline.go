@@ -29,6 +29,7 @@ type Command struct {
 	script *Script // nil for a plain command
 	args   []any   // everything that is sent; a script has scriptArgs before its keys
 	cmd    *redis.Cmd
+	newer  error // why the script refused what a newer release wrote; nil: it did not
 }
 
 // scriptArgs is how many arguments come before the keys of a script: the command, the script, and the number of keys.
@@ -50,6 +51,7 @@ func (once) NoRetry() bool { return true }
 // trip. A pipeline is used once, or again after Reset, by one goroutine.
 type Pipeline struct {
 	cluster bool
+	forms   *Forms
 	send    sender
 	parts   [][]*Command
 	batch   []redis.Cmder // being sent
@@ -66,7 +68,7 @@ func (c *Conn) Pipeline() *Pipeline { return c.pipelineOf(alone(c.client)) }
 func (c *Conn) SessionPipeline() *Pipeline { return c.pipelineOf(c.opening) }
 
 func (c *Conn) pipelineOf(send sender) *Pipeline {
-	return &Pipeline{cluster: c.IsCluster(), send: send, parts: [][]*Command{nil}}
+	return &Pipeline{cluster: c.IsCluster(), forms: c.forms, send: send, parts: [][]*Command{nil}}
 }
 
 // alone returns a sender that sends each pipeline by itself.
@@ -146,7 +148,7 @@ func (p *Pipeline) add(s *Script) *Command {
 		*part = append(*part, new(Command))
 	}
 	c := (*part)[n]
-	c.script, c.args = s, c.args[:0]
+	c.script, c.args, c.newer = s, c.args[:0], nil
 	return c
 }
 
@@ -161,6 +163,22 @@ func (p *Pipeline) Exec(ctx context.Context) error {
 		p.sendTogether(ctx, p.parts[i:i+1])
 	}
 	return p.err()
+}
+
+// ExecEach is Exec for commands that do not depend on each other: it does not fail because scripts refused what a newer
+// release wrote. Their commands have the error.
+func (p *Pipeline) ExecEach(ctx context.Context) error {
+	if err := p.Exec(ctx); err == nil || !registry.IsNewer(err) {
+		return err
+	}
+	for _, part := range p.parts {
+		for _, c := range part {
+			if err := c.Err(); err != nil && !registry.IsNewer(err) {
+				return c.unavailable(err)
+			}
+		}
+	}
+	return nil
 }
 
 // sendTogether sends parts. It repeats the scripts that a server has forgotten, and all parts after the first of them.
@@ -216,18 +234,27 @@ func (c *Command) build(ctx context.Context, eval string) {
 }
 
 func (p *Pipeline) err() error {
+	var first error
 	for _, part := range p.parts {
 		for _, c := range part {
-			if err := c.Err(); err != nil {
-				return c.unavailable(err)
+			err := c.Err()
+			if form, version, ok := refusedForm(err); ok {
+				c.newer = p.forms.Refuse(form, version)
+				err = c.newer
+			}
+			if err != nil && first == nil {
+				first = c.unavailable(err)
 			}
 		}
 	}
-	return nil
+	return first
 }
 
 // unavailable names an error after the command or the script, and makes it one of the store.
 func (c *Command) unavailable(err error) error {
+	if c.newer != nil {
+		return c.newer
+	}
 	name, _ := c.args[0].(string)
 	if c.script != nil {
 		name = c.script.name
@@ -235,8 +262,12 @@ func (c *Command) unavailable(err error) error {
 	return registry.StoreUnavailable(name, err)
 }
 
-// Err returns the error of the client library. A missing value is not an error.
+// Err returns the error of the client library, or that of a script that refused what a newer release wrote. A missing
+// value is not an error.
 func (c *Command) Err() error {
+	if c.newer != nil {
+		return c.newer
+	}
 	if err := c.cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
 		return err
 	}
