@@ -16,6 +16,7 @@ import (
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/documents"
 )
 
 // fillForExport writes some of everything that an export has, and sessions, which it has not.
@@ -35,6 +36,14 @@ func fillForExport(t *testing.T, s *Store) {
 		if err := s.SaveDraft(ctx, turn, json.RawMessage(`"half"`)); err != nil {
 			t.Fatal(err)
 		}
+	}
+	for from := 0; from < 1500; from += 300 { // more members than a record has
+		steps := make([]documents.Step, 300)
+		for i := range steps {
+			steps[i] = documents.Join("many", fmt.Sprint(from+i), time.Hour, 0)
+		}
+		space := documents.Space{Tenant: tenant, Kind: "grants"}
+		must[documents.Written](t)(documents.Commit(ctx, s.Documents(), space, steps...))
 	}
 	appendAudit(t, s, 2000)
 	err := s.AddUsage(ctx, []registry.UsageRow{{Tenant: tenant, Day: "2026-01-01", User: "u", Tool: "t"}})
@@ -109,6 +118,12 @@ func contents(t *testing.T, file []byte) map[string]string {
 
 func export(t *testing.T, c *Conn) []byte {
 	t.Helper()
+	file, _ := exportCounted(t, c)
+	return file
+}
+
+func exportCounted(t *testing.T, c *Conn) ([]byte, Exported) {
+	t.Helper()
 	var file bytes.Buffer
 	counts, err := c.Export(t.Context(), &file)
 	if err != nil {
@@ -119,7 +134,7 @@ func export(t *testing.T, c *Conn) []byte {
 			t.Errorf("no %s in the export: %v", form.what, counts)
 		}
 	}
-	return file.Bytes()
+	return file.Bytes(), counts
 }
 
 func importAll(t *testing.T, c *Conn, file []byte, overwrite bool) Imported {
@@ -141,11 +156,11 @@ func TestAnEmptiedRedisIsRestored(t *testing.T) {
 			c := dial(t, Options{URL: url})
 			s := c.Store()
 			fillForExport(t, s)
-			file := export(t, c)
+			file, counts := exportCounted(t, c)
 			flush(t, s.conn)
 			done := importAll(t, c, file, false)
-			if len(done.Same)+len(done.Kept)+len(done.Expired) > 0 {
-				t.Errorf("%+v", done)
+			if !maps.Equal(done.Written, counts) || len(done.Same)+len(done.Kept)+len(done.Expired) > 0 {
+				t.Errorf("exported %v, imported %+v", counts, done)
 			}
 			if before, after := contents(t, file), contents(t, export(t, c)); !maps.Equal(before, after) {
 				for name := range before {

@@ -97,10 +97,14 @@ type importer struct {
 	bytes int
 
 	stream *streamImport // is being copied
+
+	lastKey  string // that was counted
+	lastSame bool   // as there already
 }
 
 // importing is a record of a batch.
 type importing struct {
+	key     string
 	form    exportedKeys
 	command *redisconn.Command
 }
@@ -113,7 +117,10 @@ func (m *importer) add(ctx context.Context, r exportRecord, form exportedKeys) e
 	}
 	switch {
 	case r.Expires <= m.now:
-		m.done.Expired[form.what]++
+		if m.lastKey != r.Key {
+			m.lastKey, m.lastSame = r.Key, false
+			m.done.Expired[form.what]++
+		}
 		return nil
 	case form.kind == "stream":
 		return m.addEntries(ctx, r, form)
@@ -130,7 +137,7 @@ func (m *importer) add(ctx context.Context, r exportRecord, form exportedKeys) e
 			args, m.bytes = append(args, text), m.bytes+len(text)
 		}
 	}
-	m.batch = append(m.batch, importing{form, m.pipe.Eval(script, []string{r.Key}, args...)})
+	m.batch = append(m.batch, importing{r.Key, form, m.pipe.Eval(script, []string{r.Key}, args...)})
 	if form.what == "conversations" && form.kind == "zset" { // lists of conversations are read again
 		m.pipe.Do("SET", r.Key+":version", rand.Text(), "PXAT", r.Expires)
 	}
@@ -149,17 +156,31 @@ func (m *importer) flush(ctx context.Context) error {
 		return err
 	}
 	for _, i := range m.batch {
-		switch n := i.command.Int(); {
-		case n > 0:
-			m.done.Written[i.form.what]++
-		case n == 0:
-			m.done.Same[i.form.what]++
-		default:
-			m.done.Kept[i.form.what]++
-		}
+		m.count(i.key, i.form.what, i.command.Int())
 	}
 	m.pipe, m.batch, m.bytes = nil, nil, 0
 	return nil
+}
+
+// count counts a key once, though it may have several records, which follow each other: as written, if one of them was.
+func (m *importer) count(key, what string, written int64) {
+	if key == m.lastKey {
+		if written <= 0 || !m.lastSame {
+			return
+		}
+		if m.done.Same[what]--; m.done.Same[what] == 0 {
+			delete(m.done.Same, what)
+		}
+	}
+	m.lastKey, m.lastSame = key, written == 0
+	switch {
+	case written > 0:
+		m.done.Written[what]++
+	case written == 0:
+		m.done.Same[what]++
+	default:
+		m.done.Kept[what]++
+	}
 }
 
 // streamImport is a stream whose entries are copied beside it. New entries cannot be put before others, so in the end
