@@ -138,6 +138,9 @@ func (c Config) checkTexts(check *checker) {
 				"REDIS_TLS_CERT_FILE, REDIS_TLS_KEY_FILE")
 		}
 	}
+	short := func(secret string) bool { return len(secret) < 32 }
+	check.that(!slices.ContainsFunc(c.fleetSecrets(), short), "FLEET_SECRET",
+		"has a secret of less than 32 characters: openssl rand -base64 32 makes one")
 	check.that(c.DataDir == "" || c.DataDir == NoData || filepath.IsAbs(c.DataDir), "DATA_DIR",
 		"must be an absolute path, or off")
 	if c.PodID != "" {

@@ -60,6 +60,8 @@ var matrix = []line{
 	{"GET /.well-known/oauth-protected-resource/{path}", everybody, "", 404, 0, ""},
 	{"GET /api/keys", admins, "", 200, 0, ""},
 	{"POST /api/keys", admins, "", 201, 0, `{"roles":["caller"],"user_id":"anna"}`},
+	{"DELETE /api/users/{id}", admins, "", 200, 0, ""}, // of a user with this id, of which there is nothing
+	{"POST /api/keys/{id}/rotate", admins, "key", 200, 404, `{"overlap":60}`},
 	{"DELETE /api/keys/{id}", admins, "key", 204, 404, ""},
 	{"POST /api/revocations", admins, "", 200, 0, `{"user_id":"zed"}`},
 	{"GET /api/usage", "caller", "", 200, 0, ""},
@@ -80,6 +82,8 @@ var matrix = []line{
 	{"POST /api/pairings", "approver", "", 404, 0, `{"code":"ABCD-EFGH"}`},
 	{"POST /api/pairings/{id}", "approver", "paired", 404, 404, `{"decision":"reject"}`}, // none waits
 	{"GET /api/devices", "approver", "", 200, 0, ""},
+	{"POST /pair/rotate", "device", "", 400, 0, ""}, // with a key that is not a paired device's
+	{"POST /api/devices/{id}/rotate", admins, "paired", 200, 404, `{"overlap":60}`},
 	{"GET /api/devices/{id}", "approver", "paired", 200, 404, ""},
 	{"PUT /api/devices/{id}", "approver", "paired", 200, 404, `{"name":"mine"}`},
 	{"DELETE /api/devices/{id}", "approver", "paired", 204, 404, ""},

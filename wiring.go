@@ -12,9 +12,11 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/erasure"
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/chat/loopguard"
@@ -73,7 +75,12 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 func (c Config) redis() redisstore.Options {
 	return redisstore.Options{
 		URL: string(c.RedisURL), CAFile: c.RedisCA, CertFile: c.RedisCert, KeyFile: c.RedisKey, Timeout: c.RedisTimeout,
+		Secrets: c.fleetSecrets(), UnsignedToo: !c.FleetRequired,
 	}
+}
+
+func (c Config) fleetSecrets() []string {
+	return strings.FieldsFunc(string(c.FleetSecret), func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
 }
 
 // explainRedis adds what to do to an error of Redis.
@@ -205,6 +212,7 @@ func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
 		Retention: g.cfg.Retention,
 		Invoker:   a.invoker, Calls: g.pod.Calls, Directory: a.store, Conversations: a.store, Kicker: g.pod.Hub,
 		Turns: g.pod.Turns, Policy: a.rules, Auth: a.authenticator, Live: g.live, Credentials: a.store,
+		Erasure: g.erasure(a.store),
 		Origins: a.origins, Approvals: g.approvals, AuditLog: a.store, Usage: a.store, Pod: g.pod.ID(),
 		Tenants: a.store, Budgets: g.budgets,
 		Version: g.settings.version, Console: g.cfg.Pages().Console, SignIn: g.signIn,
@@ -225,6 +233,14 @@ func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
 	g.monitor.watch(g, handler, a.refusals)
 	g.pod.Fleet.Serve(func() []byte { return g.summary(handler) })
 	return handler, nil
+}
+
+func (g *Gateway) erasure(store registry.Store) *erasure.Service {
+	limits := g.cfg.storeLimits().WithDefaults()
+	return erasure.New(erasure.Config{
+		Store: store, AuditTTL: limits.AuditTTL, ChangeTTL: limits.ChangeTTL, ActivityTTL: limits.ActivityTTL,
+		HistoryTTL: limits.HistoryTTL, PlaceTTL: limits.PlaceTTL, SessionTTL: limits.SessionTTL,
+	})
 }
 
 // erasing returns the function that hides the memories of tools before a conversation is erased. If it fails, the

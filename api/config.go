@@ -10,6 +10,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/erasure"
 	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/chat"
@@ -120,6 +121,7 @@ type Config struct {
 	Approvals     Approvals     // open questions to approvers
 	Auth          auth.Authenticator
 	Credentials   registry.CredentialStore // of API keys
+	Erasure       *erasure.Service         // erases persons
 	Origins       *auth.Origins
 
 	// Resource says where MCP clients get their tokens. Zero value: they must have one already.

@@ -56,7 +56,7 @@ func deviceRowOf(c registry.Credential, now devicesNow) wire.DeviceRow {
 		ID: c.ID, DeviceID: c.DeviceID, LooksLike: now.alike[c.DeviceID], Name: c.Name, UserID: c.User,
 		Fingerprint: fingerprint(c.PublicKey),
 		Tools:       []string{}, CreatedAt: shownTime(c.CreatedAt), CreatedBy: c.CreatedBy,
-		LastUsed: optionalTime(c.LastUsed), ExpiresAt: optionalTime(c.ExpiresAt),
+		LastUsed: optionalTime(c.LastUsed), ExpiresAt: optionalTime(c.ExpiresAt), Former: formerOf(c),
 	}
 	if e, ok := now.online[c.DeviceID]; ok {
 		row.Presence = presenceOf(e.Pulse)

@@ -26,7 +26,7 @@ func keyAttributesOf(c registry.Credential) wire.KeyAttributes {
 		Tenant: c.Tenant, Name: c.Name, Roles: append([]string{}, c.Roles...), UserID: c.User,
 		DeviceID: c.DeviceID, Tools: c.Tools, Context: c.Context, Person: c.Person,
 		CreatedAt: shownTime(c.CreatedAt), CreatedBy: c.CreatedBy, ExpiresAt: optionalTime(c.ExpiresAt),
-		LastUsed: optionalTime(c.LastUsed),
+		LastUsed: optionalTime(c.LastUsed), Former: formerOf(c),
 	}
 }
 

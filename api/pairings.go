@@ -21,6 +21,7 @@ import (
 const (
 	pathPair       = "/pair"
 	pathPairStatus = "/pair/status"
+	pathPairRotate = "/pair/rotate"
 )
 
 // pairPolls limits how often devices of one source may poll on this pod whether they are paired.
@@ -37,6 +38,7 @@ func (h *handler) pairingRoutes() []route {
 		{http.MethodPost, pathPair, everybody, nil, h.pair},
 		{http.MethodPost, pathPairStatus, everybody, nil, h.pairStatus},
 		{http.MethodPost, pairing.PathChallenge, devices, nil, h.pairChallenge},
+		{http.MethodPost, pathPairRotate, devices, nil, h.audited(registry.AuditDeviceRotate, h.rotateOwn)},
 		{http.MethodGet, "/api/pairings", approvers, nil, h.listPairings},
 		{http.MethodPost, "/api/pairings", approvers, nil, h.audited(registry.AuditPairDecide, h.decidePairing)},
 		{http.MethodPost, "/api/pairings/:id", approvers, nil, h.audited(registry.AuditPairDecide, h.decidePairing)},
@@ -44,6 +46,8 @@ func (h *handler) pairingRoutes() []route {
 		{http.MethodGet, "/api/devices/:id", approvers, nil, h.getDevice},
 		{http.MethodPut, "/api/devices/:id", approvers, nil, h.audited(registry.AuditDeviceUpdate, h.renameDevice)},
 		{http.MethodDelete, "/api/devices/:id", approvers, nil, h.audited(registry.AuditDeviceRevoke, h.revokeDevice)},
+		{http.MethodPost, "/api/devices/:id/rotate", admins, nil,
+			h.audited(registry.AuditDeviceRotate, h.rotateDevice)},
 		{http.MethodPost, "/api/devices/:id/tools", approvers, nil,
 			h.audited(registry.AuditDeviceTools, h.approveTools)},
 	}

@@ -17,8 +17,10 @@ func (s *Store) AppendChange(ctx context.Context, c registry.CredentialChange) (
 	if err := s.remember(ctx, c); err != nil {
 		return registry.CredentialChange{}, err
 	}
+	fields := []string{c.Tenant, string(c.Kind), c.ID, flag(c.Revoked), c.Device}
 	place, err := s.conn.Ask(ctx, scriptChangeAppend, 2, []string{changesKey, lastChangeKey},
-		millis(s.opts.ChangeTTL), registry.ChangeCap, c.Tenant, string(c.Kind), c.ID, flag(c.Revoked), c.Device)
+		millis(s.opts.ChangeTTL), registry.ChangeCap, c.Tenant, string(c.Kind), c.ID, flag(c.Revoked), c.Device,
+		s.signer.SignEntry(fields...))
 	if err != nil {
 		return registry.CredentialChange{}, err
 	}
@@ -80,11 +82,7 @@ func (s *Store) Changes(ctx context.Context, after registry.FeedID, limit int) (
 		if len(entry) != 2 {
 			return registry.ChangePage{}, entries.ErrShape()
 		}
-		fields := redisconn.Map(entry[1])
-		if s.conn.Forms().Check(redisconn.FormChange, fields[redisconn.FormField]) != nil {
-			fields = nil
-		}
-		c, err := parseChange(redisconn.Text(entry[0]), fields)
+		c, err := s.parseChange(redisconn.Text(entry[0]), redisconn.Map(entry[1]))
 		if err != nil {
 			return registry.ChangePage{}, err
 		}
@@ -94,14 +92,22 @@ func (s *Store) Changes(ctx context.Context, after registry.FeedID, limit int) (
 }
 
 // parseChange reads an entry of the log of changes. An entry of another release may have an unknown kind or lack a
-// number, and one of an unknown version lacks all: its reader sees that it has missed something.
-func parseChange(place string, fields map[string]string) (registry.CredentialChange, error) {
+// number, and one of an unknown version lacks all: its reader sees that it has missed something. An entry that the fleet
+// has not signed is of no kind: its reader reads everything again, and takes nothing from it.
+func (s *Store) parseChange(place string, fields map[string]string) (registry.CredentialChange, error) {
 	id, err := registry.ParseFeedID(place)
 	if err != nil {
 		return registry.CredentialChange{}, err
 	}
+	if s.conn.Forms().Check(redisconn.FormChange, fields[redisconn.FormField]) != nil {
+		fields = nil
+	}
+	at := time.UnixMilli(id.Milli).UTC()
+	if !s.signer.OpenEntry(at, fields["s"], fields["t"], fields["k"], fields["i"], fields["r"], fields["d"]) {
+		return registry.CredentialChange{Place: id, Seq: redisconn.Int(fields["q"]), At: at}, nil
+	}
 	return registry.CredentialChange{
-		Place: id, Seq: redisconn.Int(fields["q"]), At: time.UnixMilli(id.Milli).UTC(), Tenant: fields["t"],
+		Place: id, Seq: redisconn.Int(fields["q"]), At: at, Tenant: fields["t"],
 		Kind: registry.ChangeKind(fields["k"]), ID: fields["i"], Revoked: fields["r"] == "1",
 		Device: fields["d"],
 	}, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/farhand/farhand/redisstore/bus"
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
+	"github.com/farhand/farhand/redisstore/internal/signed"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -187,6 +188,11 @@ type Options struct {
 
 	registry.Limits
 
+	// Secrets sign what pods send each other: the first signs, all are accepted. With UnsignedToo, messages without a
+	// signature are also accepted, until all pods have a secret. None: nothing is signed or checked.
+	Secrets     []string
+	UnsignedToo bool
+
 	Timeout       time.Duration // of dialling, of one read and of one write; default 800 ms
 	ProbeInterval time.Duration // silence after which a bus probes its subscription; default 2 s
 	Meter         Meter         // is notified of every round trip; default: none
@@ -211,6 +217,7 @@ type Conn struct {
 	opts   Options
 	conn   *redisconn.Conn
 	follow *follower
+	signer *signed.Signer
 	close  func() error
 }
 
@@ -235,7 +242,8 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 	}
 	follow := newFollower(conn)
 	shut := sync.OnceValue(func() error { return errors.Join(conn.Close(), follow.close()) })
-	return &Conn{opts: o, conn: conn, follow: follow, close: shut}, nil
+	signer := signed.New(signed.Options{Secrets: o.Secrets, Optional: o.UnsignedToo, Log: o.Log})
+	return &Conn{opts: o, conn: conn, follow: follow, signer: signer, close: shut}, nil
 }
 
 // BusStats has the queue lengths of a bus, and its counters since it was created.
@@ -243,7 +251,7 @@ type BusStats = bus.Stats
 
 // Bus returns a bus on the connection, for one pod.
 func (c *Conn) Bus() *bus.Bus {
-	return bus.New(c.conn, bus.Options{ProbeInterval: c.opts.ProbeInterval, Log: c.opts.Log})
+	return bus.New(c.conn, bus.Options{ProbeInterval: c.opts.ProbeInterval, Signer: c.signer, Log: c.opts.Log})
 }
 
 // Warnings returns the problems that Dial found but that do not stop it, in sentences for an operator.

@@ -48,6 +48,7 @@ import (
 	"github.com/farhand/farhand/internal/cache"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
+	"github.com/farhand/farhand/redisstore/internal/signed"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/approvals"
 	"github.com/farhand/farhand/registry/blobs"
@@ -69,6 +70,7 @@ type Store struct {
 
 	conn   *redisconn.Conn
 	follow *follower
+	signer *signed.Signer
 	log    *slog.Logger
 
 	opts       registry.Limits
@@ -97,7 +99,7 @@ var _ registry.Store = (*Store)(nil)
 // Store returns a store on the connection. Each store has its own caches.
 func (c *Conn) Store() *Store {
 	s := &Store{
-		conn: c.conn, follow: c.follow, log: c.opts.Log, opts: c.opts.Limits,
+		conn: c.conn, follow: c.follow, signer: c.signer, log: c.opts.Log, opts: c.opts.Limits,
 		sessionTTL: millis(c.opts.SessionTTL),
 		indexTTL:   millis(2 * c.opts.SessionTTL),
 		// PodLease is a promise to users: the tools of a killed pod leave the listing within it. So the stored lease

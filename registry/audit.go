@@ -58,13 +58,16 @@ const (
 	AuditLogin         = "login"    // a credential was rejected; sampled
 	AuditKeyCreate     = "key.create"
 	AuditKeyRevoke     = "key.revoke"
-	AuditRevoke        = "revoke" // a user, or a credential that is not a key
+	AuditKeyRotate     = "key.rotate"
+	AuditUserErase     = "user.erase" // the target is the receipt; the user is not named
+	AuditRevoke        = "revoke"     // a user, or a credential that is not a key
 	AuditPairAsk       = "pair.ask"
 	AuditPairLook      = "pair.look" // an approver looked up a pairing request by its code
 	AuditPairDecide    = "pair.decide"
 	AuditDeviceUpdate  = "device.update"
 	AuditDeviceRevoke  = "device.revoke"
-	AuditDeviceTools   = "device.tools" // tools of a paired device were approved
+	AuditDeviceRotate  = "device.rotate" // the credential of a paired device got a new secret
+	AuditDeviceTools   = "device.tools"  // tools of a paired device were approved
 	AuditApprovalAsk   = "approval.ask"
 	AuditApproval      = "approval.decide"
 	AuditGrantRevoke   = "grant.revoke"
@@ -89,6 +92,8 @@ func AuditActions() []string {
 		AuditApproval, AuditGrantRevoke, AuditPolicyReload, AuditSessionKick, AuditSessionRename, AuditTurnAbort,
 		AuditCallCancel, AuditDoctor, AuditBackup, AuditTenantKey, AuditTenantBudget, AuditBudgetWarning,
 		AuditBudgetSpent,
+		AuditCallCancel, AuditDoctor, AuditBackup, AuditKeyRotate, AuditDeviceRotate,
+		AuditUserErase,
 	}
 }
 

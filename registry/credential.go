@@ -51,7 +51,28 @@ type Credential struct {
 	CreatedBy string    // the name of the credential that made it
 	ExpiresAt time.Time // zero: never, if it is used
 	LastUsed  time.Time // by the store's clock, approximate; zero: never
+
+	// Former is the digest of the secret before the last rotation, which also works until FormerEnds. Empty: none.
+	// FormerUsed is when it was last used; only Credential and Credentials of a store fill it in.
+	Former     string
+	FormerEnds time.Time
+	FormerUsed time.Time
 }
+
+// Rotation gives a credential a new secret.
+type Rotation struct {
+	Digest string // of the new secret
+
+	// Overlap is how much longer the former secret works, at most MaxOverlap. Zero: it ends at once.
+	Overlap time.Duration
+
+	// Keep is the digest of the secret that works during the overlap: the current one or the former one. The other ends
+	// at once. Empty: the current one.
+	Keep string
+}
+
+// MaxOverlap is the longest overlap of the secrets of a credential.
+const MaxOverlap = 90 * 24 * time.Hour
 
 // ApprovedTool is an approved tool of a device.
 type ApprovedTool struct {
@@ -68,7 +89,7 @@ func (c Credential) Clone() Credential {
 // MemorySize returns the approximate size of the credential in bytes.
 func (c Credential) MemorySize() int {
 	size := 512 + len(c.Tenant) + len(c.ID) + len(c.Digest) + len(c.Name) + len(c.User) + len(c.DeviceID) +
-		len(c.Tools) + len(c.Context) + len(c.PublicKey) + len(c.CreatedBy)
+		len(c.Tools) + len(c.Context) + len(c.PublicKey) + len(c.CreatedBy) + len(c.Former)
 	for _, role := range c.Roles {
 		size += 16 + len(role)
 	}
@@ -89,8 +110,7 @@ func (c Credential) Validate() error {
 	if c.Kind != CredentialKey && c.Kind != CredentialDevice {
 		return Errorf(CodeInvalidRequest, "kind: must be %s or %s.", CredentialKey, CredentialDevice)
 	}
-	digest, err := hex.DecodeString(c.Digest)
-	if err != nil || len(digest) != 32 || c.Digest != strings.ToLower(c.Digest) {
+	if !isDigest(c.Digest) || c.Former != "" && !isDigest(c.Former) {
 		return Errorf(CodeInvalidRequest, "A credential's digest must be a SHA-256 in hexadecimal digits.")
 	}
 	for _, field := range [...]struct {
@@ -123,6 +143,11 @@ func (c Credential) Validate() error {
 	return nil
 }
 
+func isDigest(text string) bool {
+	digest, err := hex.DecodeString(text)
+	return err == nil && len(digest) == 32 && text == strings.ToLower(text)
+}
+
 // CredentialQuery selects credentials of one tenant, in order of their ids. Empty fields do not restrict.
 type CredentialQuery struct {
 	Tenant   string
@@ -148,6 +173,7 @@ func ChangedCredential(c Credential, change func(*Credential) error) (Credential
 	changed.Tenant, changed.ID, changed.Kind, changed.Digest = c.Tenant, c.ID, c.Kind, c.Digest
 	changed.User, changed.DeviceID = c.User, c.DeviceID
 	changed.CreatedAt, changed.CreatedBy, changed.LastUsed = c.CreatedAt, c.CreatedBy, c.LastUsed
+	changed.Former, changed.FormerEnds, changed.FormerUsed = c.Former, c.FormerEnds, c.FormerUsed
 	return changed, changed.Validate()
 }
 
@@ -159,7 +185,8 @@ type CredentialStore interface {
 	// ErrDevicePaired if another paired device has the device id; this check is part of the same atomic step.
 	CreateCredential(ctx context.Context, c Credential) (Credential, error)
 
-	// CredentialByDigest returns the credential with a digest, or ErrNoCredential. It is cheap.
+	// CredentialByDigest returns the credential with a digest, or ErrNoCredential. It is cheap. For a former secret it
+	// returns the credential as this secret has it: with its digest, and its end.
 	CredentialByDigest(ctx context.Context, digest string) (Credential, error)
 
 	// Credential returns the credential with an id, or ErrNoCredential.
@@ -185,8 +212,14 @@ type CredentialStore interface {
 		ctx context.Context, tenant, id string, change func(*Credential) error,
 	) (Credential, error)
 
-	// RevokeCredential removes a credential and logs the revocation. It returns the removed credential, or
-	// ErrNoCredential. After any other error the caller must retry.
+	// RotateCredential gives a credential a new secret and returns it. It has at most two: one that was kept, until the
+	// overlap ends, and the new one. The change is logged, but not as a revocation. It fails with CodeInvalidRequest if
+	// the digest or the overlap is invalid, and with ErrNoCredential if Keep is not a secret of the credential. After
+	// another error the new secret may work; rotate again.
+	RotateCredential(ctx context.Context, tenant, id string, r Rotation) (Credential, error)
+
+	// RevokeCredential removes a credential with all its secrets and logs the revocation. It returns the removed
+	// credential, or ErrNoCredential. After any other error the caller must retry.
 	RevokeCredential(ctx context.Context, tenant, id string) (Credential, error)
 
 	// TouchCredentials records that the credentials with these digests were used now.

@@ -181,7 +181,52 @@ type KeyAttributes struct {
 	CreatedAt Time     `json:"created_at"`
 	CreatedBy string   `json:"created_by,omitempty"`   // the credential that created it
 	ExpiresAt Time     `json:"expires_at,omitempty"`   // Absent: after 400 days without use
-	LastUsed  Time     `json:"last_used_at,omitempty"` // approximate; absent: never
+	LastUsed  Time     `json:"last_used_at,omitempty"` // of the current secret, approximate; absent: never
+
+	// The secret before the last rotation, while it works.
+	Former *FormerSecret `json:"former_secret,omitempty"`
+}
+
+// FormerSecret is the secret of a credential before its last rotation.
+type FormerSecret struct {
+	ExpiresAt Time `json:"expires_at"`
+	LastUsed  Time `json:"last_used_at,omitempty"` // approximate. Absent: never
+}
+
+// Receipt says what of a person was erased. It does not name the person.
+type Receipt struct {
+	ID string `json:"id"`
+
+	// The first 16 hexadecimal digits of the SHA-256 of `id`, the tenant and the user, separated by line feeds.
+	Subject string `json:"subject" schema:"pattern=^[0-9a-f]{16}$"`
+
+	At     Time           `json:"at"`
+	Erased map[string]int `json:"erased"` // numbers by kind
+	Kept   []Kept         `json:"kept"`   // what still names the person
+}
+
+// Kept is what an erasure keeps.
+type Kept struct {
+	What  string `json:"what"`
+	Until Time   `json:"until"` // at the latest
+}
+
+// RotateRequest is a request for a new secret of a credential.
+//
+//schema:closed
+type RotateRequest struct {
+	// Seconds for which the former secret still works; 0: not at all. Default: a day; for a device that rotates its own
+	// credential, a week.
+	Overlap int64 `json:"overlap,omitempty" schema:"minimum=0,maximum=7776000"`
+}
+
+// RotatedDevice is the new credential of a paired device.
+type RotatedDevice struct {
+	ID         string `json:"id"`
+	DeviceID   string `json:"device_id"`
+	Credential string `json:"credential" schema:"pattern=^fhd_[0-9A-Za-z]{49}$"` // the bearer token, returned only once
+
+	Former *FormerSecret `json:"former_secret,omitempty"`
 }
 
 // KeyList is a page of the API keys, the oldest first.

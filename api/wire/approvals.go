@@ -251,6 +251,10 @@ type DeviceRow struct {
 	CreatedBy   string   `json:"created_by"` // the credential that approved it
 	LastUsed    Time     `json:"last_used,omitempty"`
 	ExpiresAt   Time     `json:"expires_at,omitempty"`
+
+	// The secret before the last rotation, while it works.
+	Former *FormerSecret `json:"former_secret,omitempty"`
+
 	Presence
 }
 

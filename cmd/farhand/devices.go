@@ -23,7 +23,7 @@ import (
 )
 
 func (a *application) devicesCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "devices", Short: "List, rename and revoke paired devices, and approve their tools"}
+	cmd := &cobra.Command{Use: "devices", Short: "List, rename, rotate and revoke paired devices, and approve their tools"}
 	cmd.AddCommand(a.devicesListCommand(),
 		a.remoteStep("show DEVICE", "Show a paired device and its waiting tools", 1,
 			func(ctx context.Context, r remote, args []string) error { return a.showDevice(ctx, r, args[0]) }),
@@ -31,6 +31,11 @@ func (a *application) devicesCommand() *cobra.Command {
 			func(ctx context.Context, r remote, args []string) error {
 				return r.call(ctx, http.MethodPut, devicePath(args[0]), wire.SessionName{Name: args[1]})
 			}),
+		a.rotateCommand(&cobra.Command{
+			Use: "rotate DEVICE", Short: "Give a paired device a new credential and print it once",
+			Long: "Gives a paired device a new credential and prints it, to be brought to the device. The former one works\n" +
+				"until the overlap ends; show and list tell whether it is still used. A device can also do it itself.",
+		}, func(id string) string { return devicePath(id) + "/rotate" }),
 		a.remoteStep("revoke DEVICE", "Revoke a paired device's credential and close its connection", 1,
 			func(ctx context.Context, r remote, args []string) error {
 				return r.call(ctx, http.MethodDelete, devicePath(args[0]), nil)
@@ -61,6 +66,9 @@ func (a *application) devicesListCommand() *cobra.Command {
 			}
 			if d.LooksLike != "" {
 				note = looksLike(d.LooksLike)
+			}
+			if former := formerSecret(d.Former); former != "" {
+				note = strings.TrimPrefix(note+"; former credential "+former, "; ")
 			}
 			return []string{d.DeviceID, claimed(d.Name), d.UserID, strings.Join(d.Tools, ","), online,
 				roundTrip(d.Presence), lastPong(d.Presence), d.LastUsed, d.ID, note}

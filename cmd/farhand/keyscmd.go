@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,11 +38,11 @@ type keyRow struct {
 func (a *application) keysCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",
-		Short: "Create, list and revoke API keys",
+		Short: "Create, list, rotate and revoke API keys",
 		Long: "API keys authenticate programs and devices. Each has its own roles and can be revoked. Creating\n" +
 			"them requires FARHAND_TOKEN or an admin's key.",
 	}
-	cmd.AddCommand(a.keysCreateCommand(), a.keysListCommand(), a.keysRevokeCommand())
+	cmd.AddCommand(a.keysCreateCommand(), a.keysListCommand(), a.keysRotateCommand(), a.keysRevokeCommand())
 	return cmd
 }
 
@@ -156,7 +157,8 @@ func (a *application) keysListCommand() *cobra.Command {
 	var r remote
 	return listing[wire.Key]{
 		name: "keys", filters: map[string]string{"user_id": "keys of this user"},
-		header: []string{"ID", "NAME", "ROLES", "USER", "DEVICE", "TOOLS", "CONTEXT", "PERSON", "EXPIRES", "LAST USED"},
+		header: []string{"ID", "NAME", "ROLES", "USER", "DEVICE", "TOOLS", "CONTEXT", "PERSON", "EXPIRES", "LAST USED",
+			"FORMER SECRET"},
 		row: func(k wire.Key) []string {
 			person := ""
 			if k.Person {
@@ -164,12 +166,72 @@ func (a *application) keysListCommand() *cobra.Command {
 			}
 			return []string{
 				k.ID, k.Name, strings.Join(k.Roles, ","), k.UserID, k.DeviceID, k.Tools, k.Context, person, k.ExpiresAt,
-				k.LastUsed,
+				k.LastUsed, formerSecret(k.Former),
 			}
 		},
 	}.command(a, &r, &cobra.Command{
 		Use: "list", Short: "List the API keys of your tenant, without their secrets",
 	})
+}
+
+// formerSecret describes the former secret of a credential, for tables.
+func formerSecret(f *wire.FormerSecret) string {
+	switch {
+	case f == nil:
+		return ""
+	case f.LastUsed == "":
+		return "until " + f.ExpiresAt + ", not used"
+	default:
+		return "until " + f.ExpiresAt + ", last used " + f.LastUsed
+	}
+}
+
+func (a *application) keysRotateCommand() *cobra.Command {
+	return a.rotateCommand(&cobra.Command{
+		Use:   "rotate ID",
+		Short: "Give an API key a new secret and print it once",
+		Long: "Gives a key a new secret and prints it. The key keeps its id, rights and usage. The former secret works\n" +
+			"until the overlap ends; list shows whether it is still used.",
+	}, func(id string) string { return "/api/keys/" + url.PathEscape(id) + "/rotate" })
+}
+
+// rotateCommand completes a command that rotates what its argument names.
+func (a *application) rotateCommand(cmd *cobra.Command, path func(id string) string) *cobra.Command {
+	var r remote
+	var overlap time.Duration
+	var asJSON bool
+	cmd.Args = cobra.ExactArgs(1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if overlap < 0 || overlap%time.Second != 0 {
+			return fmt.Errorf("--overlap must be 0 or whole seconds, for example 24h")
+		}
+		body := map[string]int64{"overlap": int64(overlap / time.Second)}
+		made, err := fetch[rotatedRow](cmd.Context(), r, http.MethodPost, path(args[0]), nil, body)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return writeJSON(a.out, made)
+		}
+		fmt.Fprintf(a.err, "new secret of %s. It is not shown again. The former one: %s\n", oneLine(made.ID, shownID),
+			oneLine(cmp.Or(formerSecret(made.Former), "ended"), shownID))
+		_, err = fmt.Fprintln(safeOn(a.out), made.Key+made.Credential)
+		return err
+	}
+	f := cmd.Flags()
+	r.flags(f, a.environ)
+	durationVar(f, &overlap, "overlap", auth.DefaultOverlap,
+		"how long the former secret works, at most 90d; 0: it ends at once")
+	f.BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// rotatedRow is the answer to a rotation of a key or a device.
+type rotatedRow struct {
+	ID         string             `json:"id"`
+	Key        string             `json:"key,omitempty"`
+	Credential string             `json:"credential,omitempty"`
+	Former     *wire.FormerSecret `json:"former_secret,omitempty"`
 }
 
 func (a *application) keysRevokeCommand() *cobra.Command {

@@ -95,6 +95,7 @@ func (a *application) rootCommand() *cobra.Command {
 		a.policyCommand(), a.doctorCommand(), a.usageCommand(), a.auditCommand(), a.keysCommand(),
 		a.tenantsCommand(), a.mcpCommand(),
 		a.exportCommand(), a.importCommand(),
+		a.eraseCommand(),
 	)
 	explainArguments(root)
 	return root

@@ -456,6 +456,10 @@ func busMessages(n bus.Stats) []current {
 				part{"reply_published", n.RepliesPublished}, part{"reply_retried", n.RepliesRetried},
 				part{"reply_lost", n.RepliesLost}, part{"malformed", n.Malformed},
 				part{"resubscribed", n.Resubscribed}, part{"panic", n.Panics})),
+		counter("farhand_bus_rejected_messages_total",
+			"Messages and changes in Redis that are not signed by the fleet, by reason. Alert on any.",
+			by("reason", part{"unsigned", n.Rejected["unsigned"]}, part{"forged", n.Rejected["forged"]},
+				part{"stale", n.Rejected["stale"]}, part{"repeated", n.Rejected["repeated"]})),
 	}
 }
 

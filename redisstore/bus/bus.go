@@ -31,19 +31,22 @@ import (
 
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
+	"github.com/farhand/farhand/redisstore/internal/signed"
 	"github.com/farhand/farhand/registry"
 )
 
 // Options configures a Bus.
 type Options struct {
-	ProbeInterval time.Duration // silence after which a bus probes its subscription; default 2 s
-	Log           *slog.Logger  // default: discard
+	ProbeInterval time.Duration  // silence after which a bus probes its subscription; default 2 s
+	Signer        *signed.Signer // default: one without secrets
+	Log           *slog.Logger   // default: discard
 }
 
 // Bus is a registry.Bus on Redis, for one pod. registry.Bus documents its methods. It is safe for concurrent use.
 type Bus struct {
 	conn *redisconn.Conn
 	opts Options
+	pod  string // set by Listen, before anything is received
 
 	// The target pod of a message selects one of each, so a Cluster member that hangs delays only its share.
 	envelopes []*batcher[*pendingEnvelope]
@@ -78,6 +81,9 @@ func New(conn *redisconn.Conn, o Options) *Bus {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Signer == nil {
+		o.Signer = signed.New(signed.Options{})
+	}
 	b := &Bus{
 		conn: conn, opts: o, retryFor: defaultRetryFor, results: share.New(share.Bounds{Pod: replyBytes}),
 		listBytes: replyListBytes,
@@ -105,10 +111,10 @@ var (
 )
 
 func (b *Bus) Listen(ctx context.Context, pod string, h registry.BusHandler) error {
-	if err := b.beginListening(h); err != nil {
+	if err := b.beginListening(pod, h); err != nil {
 		return redisconn.Unavailable("listen", err)
 	}
-	subscription := newSubscription(b.conn, podChannel(pod), b.opts, b.receive, h.HandleGap)
+	subscription := newSubscription(b.conn, pod, b.opts, b.receive, h.HandleGap)
 	if err := subscription.open(ctx); err != nil {
 		_ = subscription.close(ctx)
 		b.mu.Lock()
@@ -130,7 +136,7 @@ func (b *Bus) Listen(ctx context.Context, pod string, h registry.BusHandler) err
 	return nil
 }
 
-func (b *Bus) beginListening(h registry.BusHandler) error {
+func (b *Bus) beginListening(pod string, h registry.BusHandler) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -139,7 +145,7 @@ func (b *Bus) beginListening(h registry.BusHandler) error {
 	case b.listening:
 		return errListening
 	}
-	b.listening, b.handler = true, h
+	b.listening, b.handler, b.pod = true, h, pod
 	return nil
 }
 
@@ -196,8 +202,12 @@ func (b *Bus) Close(ctx context.Context) error {
 	return redisconn.Unavailable("close", err)
 }
 
-// receive unpacks and decodes a packet, and passes its messages to the handler.
+// receive checks, unpacks and decodes a packet, and passes its messages to the handler.
 func (b *Bus) receive(payload string) {
+	payload, err := b.opts.Signer.Open(b.pod, payload)
+	if err != nil {
+		return // the signer counts it
+	}
 	if err := unpack(payload, b.handle); err != nil {
 		b.refuse(&badMessage{cause: err})
 	}
@@ -296,6 +306,9 @@ type Stats struct {
 	Panics           int64 // of the handler
 	CallsRefused     int64 // envelopes not queued, because the queue was full
 
+	// Rejected counts messages and entries of the log of changes that are not signed by the fleet, by reason.
+	Rejected map[string]int64
+
 	CallsQueued, CallBytesQueued     int64 // envelopes that wait to be sent
 	RepliesQueued, ReplyBytesQueued  int64 // replies that wait to be sent
 	RepliesPutOff, PutOffBytesQueued int64 // replies that failed and wait for a retry
@@ -316,6 +329,7 @@ func (b *Bus) Stats() Stats {
 		RepliesRetried: b.counts.retried.Load(), RepliesLost: b.counts.lost.Load(),
 		Malformed: b.counts.malformed.Load(), Panics: b.counts.panics.Load(), CallsRefused: b.counts.unsent.Load(),
 	}
+	s.Rejected = b.opts.Signer.Rejected()
 	for _, queue := range b.envelopes {
 		addWaiting(queue, &s.CallsQueued, &s.CallBytesQueued)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
+	"github.com/farhand/farhand/redisstore/internal/signed"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -124,9 +125,11 @@ func (q *replyQueue) push(batch []*pendingReply) {
 	packed := make(map[string][]packet[*pendingReply], len(sorted))
 	for pod, replies := range sorted {
 		packed[pod] = packets(replies)
-		args := []any{repliesTTL.Milliseconds(), q.bus.listBytes, q.bus.listBytes + shortListBytes, maxPacked + 1}
+		args := []any{
+			repliesTTL.Milliseconds(), q.bus.listBytes, q.bus.listBytes + shortListBytes, maxPacked + signed.Overhead + 1,
+		}
 		for _, p := range packed[pod] {
-			args = append(args, p.payload)
+			args = append(args, q.bus.opts.Signer.Sign(pod, p.payload))
 		}
 		q.bus.counts.repliesSent.Add(int64(len(replies)))
 		q.bus.counts.replyPackets.Add(int64(len(packed[pod])))
@@ -182,7 +185,7 @@ func (q *replyQueue) publish(ctx context.Context, pod string, replies []*pending
 	pipe := b.conn.Pipeline()
 	commands := make([]*redisconn.Command, len(replies))
 	for i, r := range replies {
-		commands[i] = pipe.Do(publish, podChannel(pod), r.payload)
+		commands[i] = pipe.Do(publish, podChannel(pod), b.opts.Signer.Sign(pod, r.payload))
 	}
 	_ = pipe.Exec(ctx) // every command has its own error
 	for i, c := range commands {

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
+	"github.com/farhand/farhand/redisstore/internal/signed"
 )
 
 // maxSilence is how many probe intervals without any message make a subscription count as dead.
@@ -22,6 +23,8 @@ const maxSilence = 3
 // nothing comes back.
 type subscription struct {
 	conn    *redisconn.Conn
+	signer  *signed.Signer
+	pod     string
 	log     *slog.Logger
 	client  redis.UniversalClient // own client: closing it ends every blocked call
 	channel string
@@ -44,11 +47,12 @@ type subscription struct {
 }
 
 func newSubscription(
-	conn *redisconn.Conn, channel string, o Options, deliver func(string), onGap func(),
+	conn *redisconn.Conn, pod string, o Options, deliver func(string), onGap func(),
 ) *subscription {
 	s := &subscription{
-		conn: conn, log: o.Log, client: conn.NewBlockingClient(listenerPool), channel: channel, every: o.ProbeInterval,
-		deliver: deliver, onGap: onGap, failure: errNoListen, delivered: make(chan struct{}),
+		conn: conn, signer: o.Signer, pod: pod, log: o.Log, client: conn.NewBlockingClient(listenerPool),
+		channel: podChannel(pod), every: o.ProbeInterval, deliver: deliver, onGap: onGap,
+		failure: errNoListen, delivered: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
@@ -268,7 +272,7 @@ func (s *subscription) probeSilence() {
 func (s *subscription) probe(ps *redis.PubSub) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.conn.Timeout())
 	defer cancel()
-	_, err := s.conn.Do(ctx, publishCommand(s.conn), s.channel, string(messageProbe))
+	_, err := s.conn.Do(ctx, publishCommand(s.conn), s.channel, s.signer.Sign(s.pod, []byte{messageProbe}))
 	if err == nil && s.conn.IsCluster() {
 		err = s.meet(ctx)
 	}

@@ -47,7 +47,8 @@ const (
 // Indexes. An approval stays due for as long as it is kept.
 const (
 	pendingIndex   = "pending"
-	requesterIndex = "of." // and the requester
+	requesterIndex = "of."   // and the requester
+	userIndex      = "user." // and the user who asked, or whose device it is about; all that are kept
 	dueIndex       = "due"
 	tenantsIndex   = "tenants"
 )
@@ -124,6 +125,9 @@ func (s *store) CreateApproval(
 		documents.AtMost(registry.MaxPending-1, documents.Term{Index: pendingIndex, Weight: 1}),
 		documents.PutJSON(a.ID, a, kept), documents.Put(a.ID+argsID, a.Args.Raw(), kept), pending.put(a.ID, kept),
 		documents.Join(own, a.ID, life, 0), documents.Join(pendingIndex, a.ID, life, 0),
+	}
+	for _, user := range usersOf(a) {
+		steps = append(steps, documents.Join(userIndex+user, a.ID, kept, 0))
 	}
 	if a.Deferred {
 		join := documents.Join(tenantsIndex, a.Tenant, kept, 0)
@@ -263,6 +267,10 @@ func afterDecision(a registry.Approval) []documents.Step {
 	steps := []documents.Step{
 		documents.Extend(a.ID, registry.ApprovalRetained), documents.Extend(a.ID+argsID, registry.ApprovalRetained),
 		documents.Leave(requesterIndex+a.Requester.Key(), a.ID), documents.Leave(pendingIndex, a.ID),
+	}
+	for _, user := range usersOf(a) {
+		steps = append(steps, documents.Leave(userIndex+user, a.ID),
+			documents.Join(userIndex+user, a.ID, registry.ApprovalRetained, 0))
 	}
 	if a.Deferred {
 		steps = append(steps, documents.Extend(a.ID+requestID, registry.ApprovalRetained),

@@ -7,6 +7,9 @@
 // the ids of all, those of a device, and the paired devices. The credential is written before it is listed, and removed
 // before it is unlisted. So a member of a list without a credential counts until it expires, and is not shown.
 //
+// A rotation moves the credential to the space of its new secret. The space of the former secret keeps a copy that
+// names the new one, until the overlap ends (rotate.go).
+//
 // Imports: only registry and registry/documents, of the packages of this module.
 package credentials
 
@@ -77,7 +80,9 @@ func hasEnded(c registry.Credential, now time.Time) bool {
 }
 
 // put returns the steps that store a credential which is made or changed now.
-func put(c registry.Credential) []documents.Step {
+func put(c registry.Credential) []documents.Step { return putStored(stored{Credential: c}) }
+
+func putStored(c stored) []documents.Step {
 	return []documents.Step{
 		documents.PutJSON(credentialID, c, registry.CredentialIdle).Until(c.ExpiresAt),
 		documents.Extend(usedID, registry.CredentialIdle).Until(c.ExpiresAt),
@@ -91,24 +96,60 @@ func inMillis(t time.Time) time.Time {
 	return t.UTC().Truncate(time.Millisecond)
 }
 
-func decode(stored, used documents.Document) (c registry.Credential, err error) {
-	if c, err = documents.Decode[registry.Credential](stored, registry.ErrNoCredential); err != nil {
+// stored is a credential under the digest of one of its secrets. Of a former secret it is a copy that ends with it, and
+// names the digest of the current one.
+type stored struct {
+	registry.Credential
+	Next string `json:",omitempty"`
+}
+
+func decode(found, used documents.Document) (c stored, err error) {
+	if c, err = documents.Decode[stored](found, registry.ErrNoCredential); err != nil {
 		return c, err
+	}
+	if c.Former != "" && !found.Now.Before(c.FormerEnds) {
+		c.Former, c.FormerEnds = "", time.Time{}
 	}
 	if err = c.Validate(); err != nil {
 		return c, registry.StoreUnavailable("read a credential", err)
 	}
-	if ms, err := strconv.ParseInt(string(used.Data), 10, 64); err == nil {
-		c.LastUsed = time.UnixMilli(ms).UTC()
+	if at := usedAt(used); !at.IsZero() {
+		c.LastUsed = at
 	}
 	return c, nil
 }
 
+func usedAt(used documents.Document) time.Time {
+	ms, err := strconv.ParseInt(string(used.Data), 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}
+
 // CredentialByDigest implements registry.CredentialStore.
 func (s *store) CredentialByDigest(ctx context.Context, digest string) (registry.Credential, error) {
-	found, err := s.docs.Read(ctx, secret(digest).Refs(credentialID, usedID)...)
+	c, err := s.under(ctx, digest)
+	if err != nil || c.Next == "" {
+		return c.Credential, err
+	}
+	current, err := s.under(ctx, c.Next)
+	if err == nil && current.Former != digest {
+		err = registry.ErrNoCredential
+	}
 	if err != nil {
 		return registry.Credential{}, err
+	}
+	current.Digest, current.LastUsed, current.ExpiresAt = digest, c.LastUsed, c.ExpiresAt
+	current.Former, current.FormerEnds = "", time.Time{}
+	return current.Credential, nil
+}
+
+// under returns what is stored under a digest.
+func (s *store) under(ctx context.Context, digest string) (stored, error) {
+	found, err := s.docs.Read(ctx, secret(digest).Refs(credentialID, usedID)...)
+	if err != nil {
+		return stored{}, err
 	}
 	return decode(found[0], found[1])
 }
@@ -119,7 +160,14 @@ func (s *store) Credential(ctx context.Context, tenant, id string) (registry.Cre
 	if err != nil {
 		return registry.Credential{}, err
 	}
-	return s.CredentialByDigest(ctx, m.Digest)
+	all, err := s.read(ctx, []member{m})
+	if err == nil && len(all) == 0 {
+		err = registry.ErrNoCredential
+	}
+	if err != nil {
+		return registry.Credential{}, err
+	}
+	return all[0], nil
 }
 
 // UpdateCredential implements registry.CredentialStore.
@@ -130,16 +178,24 @@ func (s *store) UpdateCredential(
 	if err != nil {
 		return registry.Credential{}, err
 	}
+	digest, err := s.current(ctx, m)
+	if err != nil {
+		return registry.Credential{}, err
+	}
 	var c registry.Credential
 	update := func(found []documents.Document) ([]documents.Step, error) {
-		used, err := s.docs.Read(ctx, secret(m.Digest).Ref(usedID))
+		used, err := s.docs.Read(ctx, secret(digest).Ref(usedID))
 		if err != nil {
 			return nil, err
 		}
-		if c, err = decode(found[0], used[0]); err != nil {
+		now, err := decode(found[0], used[0])
+		switch {
+		case err != nil:
 			return nil, err
+		case now.Next != "":
+			return nil, documents.ErrContended // it was rotated in the meantime
 		}
-		if c, err = registry.ChangedCredential(c, change); err != nil {
+		if c, err = registry.ChangedCredential(now.Credential, change); err != nil {
 			return nil, err
 		}
 		if c.ExpiresAt = inMillis(c.ExpiresAt); hasEnded(c, found[0].Now) {
@@ -147,7 +203,7 @@ func (s *store) UpdateCredential(
 		}
 		return put(c), nil
 	}
-	err = documents.Change(ctx, s.docs, secret(m.Digest), []string{credentialID}, update)
+	err = documents.Change(ctx, s.docs, secret(digest), []string{credentialID}, update)
 	if errors.Is(err, documents.ErrContended) {
 		return registry.Credential{}, registry.ErrCredentialChanges
 	}
@@ -162,31 +218,55 @@ func (s *store) UpdateCredential(
 }
 
 // RevokeCredential implements registry.CredentialStore. It removes the credential, announces the change, and unlists it
-// last. If a step fails, the next attempt finds it on the list and does the rest.
+// last. If a step fails, the next attempt finds it on the list and does the rest. If the credential is rotated
+// meanwhile, it is still listed with its new secret, which is removed next.
 func (s *store) RevokeCredential(ctx context.Context, tenant, id string) (registry.Credential, error) {
-	m, err := s.member(ctx, tenant, id)
-	if err != nil {
-		return registry.Credential{}, err
+	for range documents.MaxTries {
+		m, err := s.member(ctx, tenant, id)
+		if err != nil {
+			return registry.Credential{}, err
+		}
+		c, err := s.revoke(ctx, m, tenant)
+		if !errors.Is(err, errRotated) {
+			return c, err
+		}
 	}
-	c, err := s.CredentialByDigest(ctx, m.Digest)
+	return registry.Credential{}, registry.ErrCredentialChanges
+}
+
+func (s *store) revoke(ctx context.Context, m member, tenant string) (registry.Credential, error) {
+	c, err := s.under(ctx, m.Digest)
 	if errors.Is(err, registry.CodeNotFound) {
-		c, err = registry.Credential{Tenant: tenant, ID: id, Digest: m.Digest}, nil
+		c, err = stored{Credential: registry.Credential{Tenant: tenant, ID: m.ID, Digest: m.Digest}}, nil
 	}
 	if err != nil {
 		return registry.Credential{}, err
 	}
-	remove := []documents.Step{documents.Delete(credentialID), documents.Delete(usedID)}
-	if _, err := documents.Commit(ctx, s.docs, secret(m.Digest), remove...); err != nil {
+	if err := s.remove(ctx, c.Next, m.Digest, c.Former); err != nil {
 		return registry.Credential{}, err
 	}
-	change := registry.CredentialChange{Tenant: tenant, Kind: registry.ChangeCredential, ID: id, Revoked: true}
+	change := registry.CredentialChange{Tenant: tenant, Kind: registry.ChangeCredential, ID: m.ID, Revoked: true}
 	if m.Pairs {
 		change.Device = m.Device
 	}
 	if _, err = s.AppendChange(ctx, change); err != nil {
 		return registry.Credential{}, err
 	}
-	return c, s.unlist(ctx, m, tenant)
+	return c.Credential, s.unlist(ctx, m, tenant)
+}
+
+// remove removes what is stored under digests. Empty ones are left out.
+func (s *store) remove(ctx context.Context, digests ...string) error {
+	var writes []documents.Write
+	for _, digest := range digests {
+		if digest != "" {
+			writes = append(writes, documents.Write{
+				Space: secret(digest), Steps: []documents.Step{documents.Delete(credentialID), documents.Delete(usedID)},
+			})
+		}
+	}
+	_, err := s.docs.Write(ctx, writes...)
+	return err
 }
 
 // renewal is how often a credential that is used renews its places on the lists.
@@ -203,7 +283,7 @@ func (s *store) TouchCredentials(ctx context.Context, digests ...string) error {
 	if err != nil {
 		return err
 	}
-	var touched []registry.Credential
+	var touched []stored
 	var writes []documents.Write
 	for pair := range slices.Chunk(found, 2) {
 		c, err := decode(pair[0], pair[1])
@@ -226,10 +306,10 @@ func (s *store) TouchCredentials(ctx context.Context, digests ...string) error {
 		if c.LastUsed.IsZero() {
 			c.LastUsed = c.CreatedAt
 		}
-		if done[i].Refused > 0 || done[i].Now.Sub(c.LastUsed) < renewal {
+		if done[i].Refused > 0 || done[i].Now.Sub(c.LastUsed) < renewal || c.Next != "" {
 			continue
 		}
-		if err := s.renew(ctx, c); err != nil {
+		if err := s.renew(ctx, c.Credential); err != nil {
 			return err
 		}
 	}

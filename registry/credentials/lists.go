@@ -80,22 +80,32 @@ func (s *store) add(ctx context.Context, c registry.Credential) error {
 	return nil
 }
 
-// change makes changes to the lists of a credential. pairs reports whether the device is paired by it, or by none.
+// errRotated is the error for a credential that is listed with another secret.
+var errRotated = errors.New("the credential was rotated in the meantime")
+
+// change makes changes to the lists of a credential. pairs reports whether the device is paired by it, or by none. It
+// fails with errRotated if the credential is listed with another secret.
 func (s *store) change(ctx context.Context, m member, tenant string, steps func(pairs bool) []documents.Step) error {
-	var ids []string
+	ids := []string{memberID + m.ID}
 	if m.Pairs {
 		ids = append(ids, pairedID+m.Device)
 	}
 	change := func(found []documents.Document) ([]documents.Step, error) {
-		pairs := m.Pairs
-		if pairs && found[0].Exists() {
-			other, err := documents.Decode[member](found[0], nil)
+		all := []bool{true, m.Pairs}
+		for i, d := range found {
+			if !d.Exists() {
+				continue
+			}
+			other, err := documents.Decode[member](d, nil)
 			if err != nil {
 				return nil, err
 			}
-			pairs = other == m
+			all[i] = other == m
 		}
-		return steps(pairs), nil
+		if !all[0] {
+			return nil, errRotated
+		}
+		return steps(all[1]), nil
 	}
 	return documents.Change(ctx, s.docs, lists(tenant), ids, change)
 }
@@ -103,7 +113,11 @@ func (s *store) change(ctx context.Context, m member, tenant string, steps func(
 // renew lists a credential that is used or changed now.
 func (s *store) renew(ctx context.Context, c registry.Credential) error {
 	m := memberOf(c)
-	return s.change(ctx, m, c.Tenant, func(pairs bool) []documents.Step { return m.join(c.ExpiresAt, pairs) })
+	err := s.change(ctx, m, c.Tenant, func(pairs bool) []documents.Step { return m.join(c.ExpiresAt, pairs) })
+	if errors.Is(err, errRotated) { // which has renewed it
+		return nil
+	}
+	return err
 }
 
 func (s *store) unlist(ctx context.Context, m member, tenant string) error {
@@ -164,14 +178,36 @@ func (s *store) read(ctx context.Context, members []member) ([]registry.Credenti
 	var all []registry.Credential
 	for i, m := range members {
 		c, err := decode(found[2*i], found[2*i+1])
+		if err == nil && c.Next != "" { // a rotation did not finish
+			c, err = s.under(ctx, c.Next)
+		}
 		switch {
 		case err == nil:
-			all = append(all, c)
+			all = append(all, c.Credential)
 		case !errors.Is(err, registry.ErrNoCredential):
 			s.log.Warn("credential not readable; skipped", "credential", m.ID, "error", err)
 		}
 	}
-	return all, nil
+	return all, s.readFormer(ctx, all)
+}
+
+// readFormer fills in when the former secrets of credentials were used.
+func (s *store) readFormer(ctx context.Context, all []registry.Credential) error {
+	var refs []documents.Ref
+	var of []int
+	for i, c := range all {
+		if c.Former != "" {
+			refs, of = append(refs, secret(c.Former).Ref(usedID)), append(of, i)
+		}
+	}
+	if len(refs) == 0 {
+		return nil
+	}
+	found, err := s.docs.Read(ctx, refs...)
+	for n, used := range found {
+		all[of[n]].FormerUsed = usedAt(used)
+	}
+	return err
 }
 
 // names lists an index, in the order of the names.

@@ -300,13 +300,15 @@ func classOf(bytes int) int {
 	return len(classes) - 1
 }
 
+func userIndex(user string) string { return "user." + user }
+
 func sessionIndex(session string) string { return "session." + session }
 
 // indexes returns the indexes of the memory, without their classes.
 func (m memory) indexes() []string {
 	indexes := []string{"all"}
 	if m.User != "" {
-		indexes = append(indexes, "user."+m.User)
+		indexes = append(indexes, userIndex(m.User))
 	}
 	if m.Session != "" {
 		indexes = append(indexes, sessionIndex(m.Session))

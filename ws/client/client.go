@@ -47,6 +47,9 @@ type Client struct {
 	ready     chan struct{}
 	readyOnce sync.Once
 
+	rotation   sync.Mutex                 // held during Rotate
+	credential atomic.Pointer[Credential] // with WithCredential; Rotate replaces it
+
 	registration sync.Mutex // keeps the frames about tools in order; held during their writes
 
 	mu      sync.Mutex // never held during writes
@@ -89,6 +92,11 @@ func New(address string, options ...Option) (*Client, error) {
 		},
 		ready: make(chan struct{}), offers: make(map[string]offer), asked: make(map[string]context.CancelCauseFunc),
 		session: cfg.session,
+	}
+	if cfg.credential.Token != "" {
+		credential := cfg.credential
+		credential.Token = cfg.token
+		c.credential.Store(&credential)
 	}
 	c.pace.limit(limits{})
 	for _, o := range cfg.tools {

@@ -50,13 +50,17 @@ func (c *Client) dial(ctx context.Context) (*link, error) {
 		Subprotocols: []string{subprotocol},
 	}
 	header := http.Header{}
-	if c.cfg.token != "" {
-		header.Set("Authorization", "Bearer "+c.cfg.token)
+	token, credential := c.cfg.token, c.credential.Load()
+	if credential != nil {
+		token = credential.Token
 	}
-	if len(c.cfg.credential.Key) > 0 {
+	if token != "" {
+		header.Set("Authorization", "Bearer "+token)
+	}
+	if credential != nil && len(credential.Key) > 0 {
 		web := newWeb(c.url, c.cfg.tls)
 		defer web.client.CloseIdleConnections()
-		signature, err := web.sign(ctx, c.cfg.credential)
+		signature, err := web.sign(ctx, *credential)
 		if err != nil {
 			return nil, err
 		}

@@ -93,7 +93,7 @@ func (w web) pair(ctx context.Context, o *PairOptions, key ed25519.PrivateKey) (
 		Interval  int    `json:"interval"`
 	}
 	public := key.Public().(ed25519.PublicKey)
-	err := w.post(ctx, "/pair", "", map[string]any{
+	err := w.post(ctx, "/pair", Credential{}, map[string]any{
 		"device_id": o.DeviceID, "device_name": o.DeviceName, "platform": o.Platform,
 		"public_key": base64.RawURLEncoding.EncodeToString(public), "tools": append([]string{}, o.Tools...),
 	}, &asked)
@@ -112,7 +112,7 @@ func (w web) pair(ctx context.Context, o *PairOptions, key ed25519.PrivateKey) (
 			DeviceID   string `json:"device_id"`
 			Credential string `json:"credential"`
 		}
-		err := w.post(ctx, "/pair/status", "", map[string]any{"secret": asked.Secret}, &answer)
+		err := w.post(ctx, "/pair/status", Credential{}, map[string]any{"secret": asked.Secret}, &answer)
 		var refused *RefusedError
 		switch {
 		case errors.As(err, &refused) && refused.Status == http.StatusNotFound:
@@ -149,8 +149,9 @@ func newWeb(endpoint *url.URL, t *tls.Config) web {
 	}}
 }
 
-// post sends a body and decodes the response into v. If the gateway rejects the request, the error is a *RefusedError.
-func (w web) post(ctx context.Context, path, token string, body, v any) error {
+// post sends a body and decodes the response into v. A request with a credential has its token, and its signature if it
+// has a key. If the gateway rejects the request, the error is a *RefusedError.
+func (w web) post(ctx context.Context, path string, as Credential, body, v any) error {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return err
@@ -160,8 +161,15 @@ func (w web) post(ctx context.Context, path, token string, body, v any) error {
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
+	if as.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+as.Token)
+	}
+	if len(as.Key) > 0 {
+		signature, err := w.sign(ctx, as)
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Farhand-Signature", signature)
 	}
 	resp, err := w.client.Do(req)
 	if err != nil {
@@ -182,7 +190,7 @@ func (w web) sign(ctx context.Context, c Credential) (string, error) {
 	var challenge struct {
 		Nonce string `json:"nonce"`
 	}
-	if err := w.post(ctx, "/pair/challenge", c.Token, map[string]any{}, &challenge); err != nil {
+	if err := w.post(ctx, "/pair/challenge", Credential{Token: c.Token}, map[string]any{}, &challenge); err != nil {
 		return "", err
 	}
 	signature := ed25519.Sign(c.Key, []byte("farhand-device-v1\n"+challenge.Nonce+"\n"+c.DeviceID))

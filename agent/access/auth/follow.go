@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -108,6 +109,9 @@ func (l *Live) apply(page registry.ChangePage) {
 		}
 		l.place, l.seq = c.Place, c.Seq
 		revoked = revoked || c.Revoked
+		if c.Kind == registry.ChangeCredential && !c.Revoked { // its secret may have changed
+			l.lookUpOf(c.Tenant, CredentialName(registry.CredentialKey, c.ID), CredentialName(registry.CredentialDevice, c.ID))
+		}
 	}
 	if revoked {
 		notifyAll(l.bound.removeEnded(func(id *Identity) error { return l.endedBy(id, page.Changes) }))
@@ -131,16 +135,56 @@ func (l *Live) endedBy(id *Identity, changes []registry.CredentialChange) error 
 	return nil
 }
 
+// dueLookups are the bound identities to look up. It is safe for concurrent use.
+type dueLookups struct {
+	mu  sync.Mutex
+	all bool
+	of  map[tenantCredential]struct{}
+}
+
+type tenantCredential struct{ tenant, credential string }
+
+// maxDue is how many credentials are looked up one by one.
+const maxDue = 1000
+
+func (d *dueLookups) add(all bool, tenant string, credentials ...string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.of == nil {
+		d.of = make(map[tenantCredential]struct{})
+	}
+	for _, c := range credentials {
+		d.of[tenantCredential{tenant, c}] = struct{}{}
+	}
+	d.all = d.all || all || len(d.of) > maxDue
+}
+
+func (d *dueLookups) take() (all bool, of map[tenantCredential]struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all, of = d.all, d.of
+	d.all, d.of = false, nil
+	return all, of
+}
+
 // lookUpAll requests a lookup of all bound credentials. It does not wait.
-func (l *Live) lookUpAll() {
+func (l *Live) lookUpAll() { l.lookUpDue(true, "") }
+
+// lookUpOf requests a lookup of credentials, as far as they are bound. It does not wait.
+func (l *Live) lookUpOf(tenant string, credentials ...string) {
+	l.lookUpDue(false, tenant, credentials...)
+}
+
+func (l *Live) lookUpDue(all bool, tenant string, credentials ...string) {
+	l.due.add(all, tenant, credentials...)
 	select {
 	case l.verify <- struct{}{}:
 	default:
 	}
 }
 
-// lookUp checks, on each request of lookUpAll, whether the bound identities have ended. It is for the rare case that
-// the log has lost changes. It blocks no caller.
+// lookUp checks, on each request of lookUpAll and lookUpOf, whether bound identities have ended or will end. It is for
+// the rare cases that the log has lost changes, or that a credential has changed. It blocks no caller.
 func (l *Live) lookUp(ctx context.Context) {
 	for {
 		select {
@@ -148,8 +192,11 @@ func (l *Live) lookUp(ctx context.Context) {
 			return
 		case <-l.verify:
 		}
+		all, of := l.due.take()
 		for _, id := range l.bound.all() {
-			l.lookUpOne(ctx, &id)
+			if _, due := of[tenantCredential{id.Tenant, id.Credential}]; all || due {
+				l.lookUpOne(ctx, &id)
+			}
 		}
 	}
 }
@@ -157,7 +204,10 @@ func (l *Live) lookUp(ctx context.Context) {
 // lookUpOne ends an identity that was revoked. It retries every readTimeout until the store answers or ctx ends.
 func (l *Live) lookUpOne(ctx context.Context, id *Identity) {
 	for ctx.Err() == nil {
-		err := l.credentialGone(ctx, id)
+		c, err := l.credentialOf(ctx, id)
+		if err == nil {
+			err = l.checkSecret(id, c)
+		}
 		if err == nil {
 			err = l.Check(ctx, id)
 		}
@@ -178,6 +228,19 @@ func (l *Live) lookUpOne(ctx context.Context, id *Identity) {
 	}
 }
 
+// checkSecret returns the error if a bound identity's secret is none of its credential's. The identity of a former
+// secret ends with it.
+func (l *Live) checkSecret(id *Identity, c registry.Credential) error {
+	switch {
+	case id.Secret == "" || c.Digest == "" || strings.HasPrefix(c.Digest, id.Secret):
+		return nil
+	case !strings.HasPrefix(c.Former, id.Secret):
+		return errExpired()
+	}
+	l.bound.endAt(keyOf(id), c.FormerEnds)
+	return nil
+}
+
 // boundIdentities has the identities that connections, calls and others use. Each identity is in it once, with all its
 // bindings. It is safe for concurrent use.
 type boundIdentities struct {
@@ -189,6 +252,7 @@ type boundIdentities struct {
 // identityKey distinguishes identities that can end.
 type identityKey struct {
 	tenant, credential, user, device string
+	secret                           string
 	issued, expires                  int64
 }
 
@@ -211,7 +275,8 @@ func newBoundIdentities() *boundIdentities {
 }
 
 func keyOf(id *Identity) identityKey {
-	key := identityKey{tenant: id.Tenant, credential: id.Credential, user: id.User, device: id.Device}
+	key := identityKey{tenant: id.Tenant, credential: id.Credential, user: id.User, device: id.Device,
+		secret: id.Secret}
 	if !id.Issued.IsZero() {
 		key.issued = id.Issued.UnixNano()
 	}
@@ -264,6 +329,20 @@ func (h *boundIdentities) release(n *binding) {
 	n.of, n.prev, n.next = nil, nil, nil
 	if of.first == nil && h.by[of.key] == of {
 		delete(h.by, of.key)
+	}
+}
+
+// endAt ends a bound identity at a time, unless it ends earlier.
+func (h *boundIdentities) endAt(key identityKey, end time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	of := h.by[key]
+	if of == nil || !of.identity.Expires.IsZero() && of.identity.Expires.Before(end) {
+		return
+	}
+	of.identity.Expires = end
+	if h.next.IsZero() || end.Before(h.next) {
+		h.next = end
 	}
 }
 

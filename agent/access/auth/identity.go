@@ -28,6 +28,9 @@ type Identity struct {
 	Credential string
 	Name       string // of the credential, for people; empty: it has none
 
+	// Secret is the start of the digest of the secret of a stored credential, which may have two during a rotation.
+	Secret string
+
 	Source  netip.Prefix // the address or network of the request; not part of the identity
 	Issued  time.Time    // when the credential was made, if that is known
 	Expires time.Time    // when the identity ends; zero: never

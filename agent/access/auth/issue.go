@@ -135,6 +135,52 @@ func (i Issuer) create(ctx context.Context, r KeyRequest, by string) (string, re
 	return secret, c, nil
 }
 
+// DefaultOverlap is how long a former secret works after a rotation, by default.
+const DefaultOverlap = 24 * time.Hour
+
+// RotateKey gives an API key a new secret, and returns it. The current one works for the overlap. An admin rotates keys
+// that it may create.
+func (i Issuer) RotateKey(
+	ctx context.Context, asker Identity, id string, overlap time.Duration,
+) (string, registry.Credential, error) {
+	c, err := i.Store.Credential(ctx, asker.Tenant, id)
+	if err == nil && c.Kind != registry.CredentialKey {
+		err = registry.ErrNoCredential
+	}
+	if err == nil {
+		err = mayCreate(asker, KeyRequest{Tenant: c.Tenant, Tools: c.Tools, Context: c.Context, Device: c.DeviceID})
+	}
+	if err != nil {
+		return "", registry.Credential{}, err
+	}
+	if end := asker.Expires; !end.IsZero() && (c.ExpiresAt.IsZero() || c.ExpiresAt.After(end)) {
+		return "", c, registry.Errorf(registry.CodeForbidden, "The key would outlive your credential, which expires: "+
+			"rotate it with another credential.")
+	}
+	return i.rotate(ctx, c, overlap, "")
+}
+
+// RotateDevice gives the credential of a paired device a new secret, and returns it. The secret with the digest keep,
+// or the current one, works for the overlap.
+func (i Issuer) RotateDevice(
+	ctx context.Context, c registry.Credential, overlap time.Duration, keep string,
+) (string, registry.Credential, error) {
+	return i.rotate(ctx, c, overlap, keep)
+}
+
+func (i Issuer) rotate(
+	ctx context.Context, c registry.Credential, overlap time.Duration, keep string,
+) (string, registry.Credential, error) {
+	secret := NewSecret(c.Kind)
+	c, err := i.Store.RotateCredential(ctx, c.Tenant, c.ID, registry.Rotation{
+		Digest: SecretDigest(secret), Overlap: overlap, Keep: keep,
+	})
+	if err != nil {
+		return "", registry.Credential{}, err
+	}
+	return secret, c, nil
+}
+
 // RevokeKey removes an API key. For a device's credential it returns registry.ErrNoCredential.
 func (i Issuer) RevokeKey(ctx context.Context, tenant, id string) (registry.Credential, error) {
 	c, err := i.Store.Credential(ctx, tenant, id)

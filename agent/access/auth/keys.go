@@ -153,7 +153,8 @@ func (k *Keys) key(ctx context.Context, digest [sha256.Size]byte, now time.Time)
 func IdentityOf(c registry.Credential) (Identity, error) {
 	id := Identity{
 		Tenant: c.Tenant, User: c.User, Device: c.DeviceID, Tools: c.Tools, Context: c.Context, Person: c.Person,
-		Credential: CredentialName(c.Kind, c.ID), Name: c.Name, Issued: c.CreatedAt, Expires: c.ExpiresAt,
+		Credential: CredentialName(c.Kind, c.ID), Name: c.Name, Secret: c.Digest[:min(16, len(c.Digest))],
+		Issued: c.CreatedAt, Expires: c.ExpiresAt,
 	}
 	return id, id.SetRoles(c.Roles...)
 }

@@ -63,7 +63,8 @@ type Live struct {
 	caught bool // the log was read to its end, so each next change must have the next number
 	tidied time.Time
 
-	verify chan struct{} // capacity 1: look up all bound identities
+	verify chan struct{} // capacity 1: look up bound identities
+	due    dueLookups    // which ones
 	stop   context.CancelFunc
 	done   sync.WaitGroup
 }
@@ -127,7 +128,7 @@ func (l *Live) Check(ctx context.Context, id *Identity) error {
 
 // Verify is Check for an identity that was authenticated earlier, or on another pod. It always asks the store.
 func (l *Live) Verify(ctx context.Context, id *Identity) error {
-	if err := l.credentialGone(ctx, id); err != nil {
+	if _, err := l.credentialOf(ctx, id); err != nil {
 		return err
 	}
 	if id.User != "" || id.Device != "" || strings.HasPrefix(id.Credential, CredentialJWT+":") {
@@ -167,22 +168,23 @@ func (l *Live) loadRevocations(ctx context.Context, tenant string) error {
 	return err
 }
 
-// credentialGone returns an error if the store no longer has the identity's credential, or does not answer.
-func (l *Live) credentialGone(ctx context.Context, id *Identity) error {
+// credentialOf returns the stored credential of an identity, zero if it is of another kind. It returns an error if the
+// store no longer has it, or does not answer.
+func (l *Live) credentialOf(ctx context.Context, id *Identity) (c registry.Credential, err error) {
 	s, ok := credentialSubject(id)
 	if !ok || s.kind != registry.ChangeCredential {
-		return nil
+		return c, nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	_, err := l.cfg.Store.Credential(bounded, id.Tenant, s.id)
+	c, err = l.cfg.Store.Credential(bounded, id.Tenant, s.id)
 	switch {
 	case errors.Is(err, registry.CodeNotFound):
-		return errRevoked()
+		return c, errRevoked()
 	case err != nil:
-		return registry.StoreUnavailable("read credential", err)
+		return c, registry.StoreUnavailable("read credential", err)
 	}
-	return nil
+	return c, nil
 }
 
 // Bind returns a context that ends with the identity; its cause is then CodeUnauthenticated. release also ends it, and
@@ -214,8 +216,11 @@ func (l *Live) Watch(id *Identity, end func(error)) (release func()) {
 		end(err)
 		return func() {}
 	}
-	if !known { // what the earlier check relied on is not loaded now
+	switch {
+	case !known: // what the earlier check relied on is not loaded now
 		l.lookUpAll()
+	case l.changes.changed(id): // perhaps since it was authenticated
+		l.lookUpOf(id.Tenant, id.Credential)
 	}
 	return func() { l.bound.release(n) }
 }

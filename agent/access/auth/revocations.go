@@ -137,6 +137,22 @@ func (r *revocations) current(tenant, id string, since int64) bool {
 	return of == nil || since >= of.marks[subject{registry.ChangeCredential, id}].generation
 }
 
+// changed reports whether the identity's stored credential has changed recently.
+func (r *revocations) changed(id *Identity) bool {
+	credential, ok := credentialSubject(id)
+	if !ok || credential.kind != registry.ChangeCredential {
+		return false
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	of := r.tenants[id.Tenant]
+	if of == nil {
+		return false
+	}
+	_, changed := of.marks[credential]
+	return changed
+}
+
 // revoked reports whether the identity was revoked. known is false if that also depends on the tenant's stored
 // revocations, and they are not loaded.
 func (r *revocations) revoked(id *Identity) (revoked, known bool) {

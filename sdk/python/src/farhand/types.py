@@ -304,6 +304,12 @@ AuditAction = Literal[
     "tenant.budget",
     "budget.warning",
     "budget.spent",
+    "call.cancel",
+    "doctor",
+    "backup",
+    "key.rotate",
+    "device.rotate",
+    "user.erase",
 ]
 """The action that was done or denied."""
 
@@ -929,8 +935,10 @@ class CreatedKey(_CreatedKey, total=False):
     device_id: str
     expires_at: Time
     """Absent: after 400 days without use."""
+    former_secret: FormerSecret
+    """The secret before the last rotation, while it works."""
     last_used_at: Time
-    """Approximate; absent: never."""
+    """Of the current secret, approximate; absent: never."""
     name: str
     """For people."""
     person: bool
@@ -1080,6 +1088,8 @@ class Device(_Device, total=False):
     """A paired device with its tools."""
 
     expires_at: Time
+    former_secret: FormerSecret
+    """The secret before the last rotation, while it works."""
     key_fingerprint: str
     last_pong: LastPong
     last_used: Time
@@ -1148,6 +1158,8 @@ class DeviceRow(_DeviceRow, total=False):
     """A paired device."""
 
     expires_at: Time
+    former_secret: FormerSecret
+    """The secret before the last rotation, while it works."""
     key_fingerprint: str
     last_pong: LastPong
     last_used: Time
@@ -1248,6 +1260,19 @@ class FirstKeyRequest(TypedDict, total=False):
     """For people."""
 
 
+class _FormerSecret(TypedDict):
+    """The members of FormerSecret that are always there."""
+
+    expires_at: Time
+
+
+class FormerSecret(_FormerSecret, total=False):
+    """The secret of a credential before its last rotation."""
+
+    last_used_at: Time
+    """Approximate. Absent: never."""
+
+
 class _Grant(TypedDict):
     """The members of Grant that are always there."""
 
@@ -1345,6 +1370,14 @@ class Index(_Index, total=False):
     """For people; absent: this gateway has none."""
 
 
+class Kept(TypedDict):
+    """What an erasure keeps."""
+
+    until: Time
+    """At the latest."""
+    what: str
+
+
 class _Key(TypedDict):
     """The members of Key that are always there."""
 
@@ -1364,8 +1397,10 @@ class Key(_Key, total=False):
     device_id: str
     expires_at: Time
     """Absent: after 400 days without use."""
+    former_secret: FormerSecret
+    """The secret before the last rotation, while it works."""
     last_used_at: Time
-    """Approximate; absent: never."""
+    """Of the current secret, approximate; absent: never."""
     name: str
     """For people."""
     person: bool
@@ -2174,6 +2209,19 @@ class Ready(_Ready, total=False):
     """
 
 
+class Receipt(TypedDict):
+    """Receipt says what of a person was erased. It does not name the person."""
+
+    at: Time
+    erased: dict[str, int]
+    """Numbers by kind."""
+    id: str
+    kept: list[Kept]
+    """What still names the person."""
+    subject: str
+    """The first 16 hexadecimal digits of the SHA-256 of `id`, the tenant and the user, separated by line feeds."""
+
+
 class _RedisStatusDurationsItem(TypedDict):
     """The members of RedisStatusDurationsItem that are always there."""
 
@@ -2232,6 +2280,30 @@ class Revoked(TypedDict):
 
     credentials: int
     """Number of removed credentials."""
+
+
+class RotateRequest(TypedDict, total=False):
+    """A request for a new secret of a credential."""
+
+    overlap: int
+    """Seconds for which the former secret still works; 0: not at all. Default: a day; for a device that rotates its own
+    credential, a week.
+    """
+
+
+class _RotatedDevice(TypedDict):
+    """The members of RotatedDevice that are always there."""
+
+    credential: str
+    """The bearer token, returned only once."""
+    device_id: str
+    id: str
+
+
+class RotatedDevice(_RotatedDevice, total=False):
+    """The new credential of a paired device."""
+
+    former_secret: FormerSecret
 
 
 RoundTrip = int

@@ -199,7 +199,7 @@ export type ArgumentSource = {
 };
 
 /** The action that was done or denied. */
-export type AuditAction = "call" | "register" | "login" | "key.create" | "key.revoke" | "revoke" | "pair.ask" | "pair.look" | "pair.decide" | "device.update" | "device.revoke" | "device.tools" | "approval.ask" | "approval.decide" | "grant.revoke" | "policy.reload" | "session.kick" | "session.rename" | "turn.abort" | "call.cancel" | "doctor" | "backup" | "tenant.key" | "tenant.budget" | "budget.warning" | "budget.spent";
+export type AuditAction = "call" | "register" | "login" | "key.create" | "key.revoke" | "revoke" | "pair.ask" | "pair.look" | "pair.decide" | "device.update" | "device.revoke" | "device.tools" | "approval.ask" | "approval.decide" | "grant.revoke" | "policy.reload" | "session.kick" | "session.rename" | "turn.abort" | "call.cancel" | "doctor" | "backup" | "tenant.key" | "tenant.budget" | "budget.warning" | "budget.spent" | "key.rotate" | "device.rotate" | "user.erase";
 
 /** A line of the audit log. */
 export type AuditLine = {
@@ -582,11 +582,13 @@ export type CreatedKey = {
   device_id?: string;
   /** Absent: after 400 days without use. */
   expires_at?: Time;
+  /** The secret before the last rotation, while it works. */
+  former_secret?: FormerSecret;
   /** The id of the key; not secret. */
   id: string;
   /** The secret key, returned only once. */
   key: string;
-  /** Approximate; absent: never. */
+  /** Of the current secret, approximate; absent: never. */
   last_used_at?: Time;
   /** For people. */
   name?: string;
@@ -701,6 +703,8 @@ export type Device = {
   created_by: string;
   device_id: string;
   expires_at?: Time;
+  /** The secret before the last rotation, while it works. */
+  former_secret?: FormerSecret;
   /** Of its credential. */
   id: string;
   key_fingerprint?: string;
@@ -758,6 +762,8 @@ export type DeviceRow = {
   created_by: string;
   device_id: string;
   expires_at?: Time;
+  /** The secret before the last rotation, while it works. */
+  former_secret?: FormerSecret;
   /** Of its credential. */
   id: string;
   key_fingerprint?: string;
@@ -824,6 +830,13 @@ export type FirstKeyRequest = {
   expires_in?: number;
   /** For people. */
   name?: string;
+};
+
+/** The secret of a credential before its last rotation. */
+export type FormerSecret = {
+  expires_at: Time;
+  /** Approximate. Absent: never. */
+  last_used_at?: Time;
 };
 
 /** What "allow always" has granted. */
@@ -899,6 +912,13 @@ export type Index = {
   version: string;
 };
 
+/** What an erasure keeps. */
+export type Kept = {
+  /** At the latest. */
+  until: Time;
+  what: string;
+};
+
 /** An API key, without its secret. */
 export type Key = {
   context?: string;
@@ -908,9 +928,11 @@ export type Key = {
   device_id?: string;
   /** Absent: after 400 days without use. */
   expires_at?: Time;
+  /** The secret before the last rotation, while it works. */
+  former_secret?: FormerSecret;
   /** The id of the key; not secret. */
   id: string;
-  /** Approximate; absent: never. */
+  /** Of the current secret, approximate; absent: never. */
   last_used_at?: Time;
   /** For people. */
   name?: string;
@@ -1484,6 +1506,18 @@ export type Ready = {
   warnings?: Array<"policy_file_refused" | "certificate_refused">;
 };
 
+/** Receipt says what of a person was erased. It does not name the person. */
+export type Receipt = {
+  at: Time;
+  /** Numbers by kind. */
+  erased: Record<string, number>;
+  id: string;
+  /** What still names the person. */
+  kept: Array<Kept>;
+  /** The first 16 hexadecimal digits of the SHA-256 of `id`, the tenant and the user, separated by line feeds. */
+  subject: string;
+};
+
 /** A pod's connection to Redis. Absent: the pod's store is its memory. */
 export type RedisStatus = {
   connections: number;
@@ -1524,6 +1558,21 @@ export type Revocation = {
 export type Revoked = {
   /** Number of removed credentials. */
   credentials: number;
+};
+
+/** A request for a new secret of a credential. */
+export type RotateRequest = {
+  /** Seconds for which the former secret still works; 0: not at all. Default: a day; for a device that rotates its own credential, a week. */
+  overlap?: number;
+};
+
+/** The new credential of a paired device. */
+export type RotatedDevice = {
+  /** The bearer token, returned only once. */
+  credential: string;
+  device_id: string;
+  former_secret?: FormerSecret;
+  id: string;
 };
 
 /** From the last ping to its pong, in milliseconds, rounded up. Absent: not known yet. */

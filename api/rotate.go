@@ -1,0 +1,104 @@
+package api
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/api/wire"
+	"github.com/farhand/farhand/registry"
+)
+
+// ownOverlap is the overlap of a device that rotates its own credential: it may lose the answer, and be off for days.
+const ownOverlap = 7 * 24 * time.Hour
+
+func formerOf(c registry.Credential) *wire.FormerSecret {
+	if c.Former == "" {
+		return nil
+	}
+	return &wire.FormerSecret{ExpiresAt: shownTime(c.FormerEnds), LastUsed: optionalTime(c.FormerUsed)}
+}
+
+// readOverlap reads the body of a rotation, and counts the rotation.
+func (h *handler) readOverlap(c *gin.Context, byDefault time.Duration) (time.Duration, error) {
+	body, err := h.readBody(c)
+	if err != nil {
+		return 0, err
+	}
+	r, err := readStrict[wire.RotateRequest](orNothing(body), map[string]string{"overlap": wantSeconds})
+	if err != nil {
+		return 0, err
+	}
+	overlap := byDefault
+	if r.has("overlap") {
+		if r.said.Overlap < 0 || r.said.Overlap > int64(registry.MaxOverlap/time.Second) {
+			return 0, wrongType("overlap", "0 to 7776000 seconds, which are 90 days")
+		}
+		overlap = time.Duration(r.said.Overlap) * time.Second
+	}
+	return overlap, h.mayChangeKeys(c)
+}
+
+func (h *handler) rotateKey(c *gin.Context, _ *params) error {
+	overlap, err := h.readOverlap(c, auth.DefaultOverlap)
+	if err != nil {
+		return err
+	}
+	secret, made, err := h.issuer().RotateKey(storeContext(c), caller(c), c.Param("id"), overlap)
+	if err != nil {
+		return err
+	}
+	noteAudit(c, auditDetail{target: made.ID, device: made.DeviceID, reason: "overlap: " + overlap.String()})
+	return h.writeUncached(c, http.StatusOK, wire.CreatedKey{
+		ID: made.ID, Key: secret, KeyAttributes: keyAttributesOf(made),
+	})
+}
+
+// rotateDevice is for admins: approvers must not get a secret with which they could act as the device.
+func (h *handler) rotateDevice(c *gin.Context, _ *params) error {
+	overlap, err := h.readOverlap(c, auth.DefaultOverlap)
+	if err != nil {
+		return err
+	}
+	d, err := h.Pairing.Device(storeContext(c), h.approver(c), c.Param("id"))
+	if err != nil {
+		return err
+	}
+	secret, made, err := h.issuer().RotateDevice(storeContext(c), d.Credential, overlap, "")
+	return h.writeRotated(c, secret, made, overlap, err)
+}
+
+// rotateOwn gives a paired device a new credential. The one that it presented is kept for the overlap, so that a device
+// which lost the answer asks again with the same.
+func (h *handler) rotateOwn(c *gin.Context, _ *params) error {
+	overlap, err := h.readOverlap(c, ownOverlap)
+	if err != nil {
+		return err
+	}
+	presented := auth.BearerHeader(c.Request)
+	if kind, ok := auth.SecretKind(presented); !ok || kind != registry.CredentialDevice {
+		return registry.Errorf(registry.CodeInvalidRequest,
+			"Only a paired device rotates its credential here. Admins rotate API keys with POST /api/keys/{id}/rotate.")
+	}
+	digest := auth.SecretDigest(presented)
+	own, err := h.Credentials.CredentialByDigest(storeContext(c), digest)
+	if err != nil {
+		return err
+	}
+	secret, made, err := h.issuer().RotateDevice(storeContext(c), own, overlap, digest)
+	return h.writeRotated(c, secret, made, overlap, err)
+}
+
+func (h *handler) writeRotated(
+	c *gin.Context, secret string, made registry.Credential, overlap time.Duration, err error,
+) error {
+	if err != nil {
+		return err
+	}
+	noteAudit(c, auditDetail{target: made.ID, device: made.DeviceID, reason: "overlap: " + overlap.String()})
+	return h.writeUncached(c, http.StatusOK, wire.RotatedDevice{
+		ID: made.ID, DeviceID: made.DeviceID, Credential: secret, Former: formerOf(made),
+	})
+}
