@@ -109,9 +109,9 @@ type Config struct {
 	HooksFile   string     `env:"HOOKS_FILE" doc:"YAML file of HTTP hooks, which may change or stop calls (docs/operate.md). The same on every pod."`
 	PolicyFile  string     `env:"POLICY_FILE" doc:"YAML file of the policy (docs/policy.md): who may call and register which tools. It is reloaded on changes. Empty: the defaults and the four lists above."`
 	MCPServers  string     `env:"MCP_SERVERS" doc:"JSON file of MCP servers whose tools the gateway offers, in the usual mcpServers form (docs/mcp-upstream.md). The same on every pod."`
-	LogLevel    slog.Level `env:"LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
+	LogLevel    slog.Level `env:"LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error. PUT /loglevel of FARHAND_METRICS_ADDR changes it at run time."`
 	AccessLog   string     `env:"ACCESS_LOG" envDefault:"sampled" doc:"HTTP requests in the log. sampled: failures, and the first ten successes per second, then one in a hundred. all: failures and successes. off: only the gateway's own failures. Repeated failures are counted, not all logged."`
-	MetricsAddr string     `env:"METRICS_ADDR" doc:"Address of GET /metrics without authentication, for your monitoring only: 10.0.0.5:9090. Empty: FARHAND_ADDR serves metrics to admins."`
+	MetricsAddr string     `env:"METRICS_ADDR" doc:"Address of GET /metrics and /loglevel without authentication, for your monitoring only: 10.0.0.5:9090. Empty: FARHAND_ADDR serves metrics to admins."`
 	Pprof       bool       `env:"PPROF" doc:"Serve profiles at /debug/pprof/ of FARHAND_METRICS_ADDR. They expose memory, including tokens."`
 	LogFormat   string     `env:"LOG_FORMAT" envDefault:"auto" doc:"json, text, or auto: text on a terminal, json elsewhere."`
 

@@ -8,7 +8,10 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/farhand/farhand/agent/blobs"
 	"github.com/farhand/farhand/agent/sandbox/docker"
@@ -28,18 +31,39 @@ type Finding struct {
 	Text   string `json:"text"`   // what is available, or what is missing and how to get it
 }
 
-// diagnoseTimeout bounds the check of one part. A browser takes longest, on a busy machine.
-const diagnoseTimeout = 25 * time.Second
+// probe is a row of the table of checks.
+type probe struct {
+	part   string
+	needed bool // this configuration enables something that needs it
+	limit  time.Duration
+	look   func(context.Context, Config) (string, error) // an error of type notable is never Needed
+}
+
+// Time limits of probes. A browser takes longest, on a busy machine.
+const (
+	quickLimit = 10 * time.Second
+	probeLimit = 25 * time.Second
+)
+
+// maxProbes is how many probes run at a time: some wait for a network, one starts a browser.
+const maxProbes = 8
+
+// notable is the error of a part that works, and that the operator should look at.
+type notable struct{ error }
 
 // Diagnose checks what a gateway with this configuration would use, without starting one: credentials, the store,
 // models, its own tools and what they need. It includes tools that are not enabled. unread is the error of LoadConfig,
 // nil if a program filled in cfg. program is that of WithProgram. Diagnose creates the folders of workspaces and
-// browsers, starts and stops a browser, and removes what browsers of killed pods left.
+// browsers, starts and stops a browser, and removes what browsers of killed pods left. It takes at most a minute.
 func Diagnose(ctx context.Context, cfg Config, unread error, program host.Program) []Finding {
-	var all []Finding
-	files := cfg.enables("read", "write", "edit", "exec", "bash")
-	programs := cfg.enables("exec", "bash")
-	lookAtConfig := func(context.Context, Config) (string, error) {
+	return runProbes(ctx, cfg, cfg.probes(unread, program))
+}
+
+// probes is the table of what Diagnose checks, in the order of its findings.
+func (c Config) probes(unread error, program host.Program) []probe {
+	files := c.enables("read", "write", "edit", "exec", "bash")
+	programs := c.enables("exec", "bash")
+	lookAtConfig := func(_ context.Context, cfg Config) (string, error) {
 		if unread != nil {
 			return "", unread
 		}
@@ -53,36 +77,73 @@ func Diagnose(ctx context.Context, cfg Config, unread error, program host.Progra
 		return "exec and bash run programs on this machine, outside of the sandbox", e.Close(ctx)
 	}
 	lookAtServers := func(ctx context.Context, cfg Config) (string, error) { return checkServers(ctx, cfg, program) }
-	for _, look := range []struct {
-		part   string
-		needed bool
-		at     func(context.Context, Config) (string, error)
-	}{
-		{"configuration", true, lookAtConfig},
-		{"exposure", false, checkExposure},
-		{"identity", true, checkIdentity},
-		{"certificate", cfg.TLSCert != "", checkCertificate},
-		{"descriptors", false, checkDescriptors},
-		{"store", true, checkStore},
-		{"files", cfg.BlobURL != "" && cfg.BlobURL != noBlobs, checkBlobs},
-		{"model", len(cfg.Models) > 0, checkModel},
-		{"tools", len(cfg.Builtins) > 0, checkTools},
-		{"workspaces", files, checkWorkspaces},
-		{"programs", programs, lookAtPrograms},
-		{"landlock", programs && slices.Equal(cfg.engines(), []string{SandboxLandlock}), checkLandlock},
-		{"browser", cfg.enables("browser"), checkBrowser},
-		{"containers", programs && slices.Equal(cfg.engines(), []string{SandboxDocker}), checkContainers},
-		{"mcp servers", cfg.MCPServers != "", lookAtServers},
-	} {
-		ctx, cancel := context.WithTimeout(ctx, diagnoseTimeout)
-		text, err := look.at(ctx, cfg)
-		cancel()
-		if err != nil {
-			text = err.Error()
-		}
-		all = append(all, Finding{Part: look.part, OK: err == nil, Needed: look.needed, Text: text})
+	only := func(engine string) bool { return programs && slices.Equal(c.engines(), []string{engine}) }
+	return []probe{
+		{"configuration", true, quickLimit, lookAtConfig},
+		{"exposure", false, quickLimit, checkExposure},
+		{"identity", true, quickLimit, checkIdentity},
+		{"certificate", c.TLSCert != "", quickLimit, checkCertificate},
+		{"descriptors", false, quickLimit, checkDescriptors},
+		{"store", true, quickLimit, checkStore},
+		{partFiles, c.BlobURL != "" && c.BlobURL != noBlobs, probeLimit, checkBlobs},
+		{partModel, len(c.Models) > 0, quickLimit, checkModel},
+		{"tools", len(c.Builtins) > 0, quickLimit, checkTools},
+		{"workspaces", files, quickLimit, checkWorkspaces},
+		{"programs", programs, quickLimit, lookAtPrograms},
+		{"landlock", only(SandboxLandlock), quickLimit, checkLandlock},
+		{"browser", c.enables("browser"), probeLimit, checkBrowser},
+		{"containers", only(SandboxDocker), probeLimit, checkContainers},
+		{"mcp servers", c.MCPServers != "", probeLimit, lookAtServers},
 	}
+}
+
+// runProbes runs probes, several at a time, and returns their findings in the order of the table.
+func runProbes(ctx context.Context, cfg Config, table []probe) []Finding {
+	all := make([]Finding, len(table))
+	var running errgroup.Group
+	running.SetLimit(maxProbes)
+	for i, p := range table {
+		running.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, p.limit)
+			defer cancel()
+			text, err := p.look(ctx, cfg)
+			if err != nil {
+				text = err.Error()
+			}
+			_, works := errors.AsType[notable](err)
+			all[i] = Finding{Part: p.part, OK: err == nil, Needed: p.needed && !works, Text: text}
+			return nil
+		})
+	}
+	_ = running.Wait() // no probe returns an error
 	return all
+}
+
+// eachOf looks at several things of a part at the same time. It returns a line for each, as an error if one of them is,
+// which is notable if all of them are.
+func eachOf(names []string, look func(i int) (string, error)) (string, error) {
+	lines, errs := make([]string, len(names)), make([]error, len(names))
+	var all sync.WaitGroup
+	for i, name := range names {
+		all.Go(func() {
+			var text string
+			if text, errs[i] = look(i); errs[i] != nil {
+				text = errs[i].Error()
+			}
+			lines[i] = name + ": " + text
+		})
+	}
+	all.Wait()
+	text, broken := strings.Join(lines, "\n"), slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	fatal := func(err error) bool { _, works := errors.AsType[notable](err); return !works }
+	switch {
+	case len(broken) == 0:
+		return text, nil
+	case slices.ContainsFunc(broken, fatal):
+		return "", errors.New(text)
+	default:
+		return "", notable{errors.New(text)}
+	}
 }
 
 func checkExposure(_ context.Context, cfg Config) (string, error) {

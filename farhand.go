@@ -151,7 +151,7 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	if err := g.cfg.check(g.settings); err != nil {
 		return err
 	}
-	if g.monitor, err = openMonitoring(ctx, g.cfg, g.modelNames(), g.settings.version); err != nil {
+	if g.monitor, err = openMonitoring(ctx, g.cfg, g.modelNames(), g.settings); err != nil {
 		return err
 	}
 	store, err := g.openStore(ctx)

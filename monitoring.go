@@ -3,10 +3,14 @@ package farhand
 import (
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
 	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,12 +37,12 @@ type monitoring struct {
 
 // openMonitoring opens the listener if a metrics address is set. Nothing is served before watch. Listening is its last
 // step, so after an error nothing is left open.
-func openMonitoring(ctx context.Context, cfg Config, models []string, version string) (*monitoring, error) {
-	m := &monitoring{set: metrics.New(models, version)}
+func openMonitoring(ctx context.Context, cfg Config, models []string, brought settings) (*monitoring, error) {
+	m := &monitoring{set: metrics.New(models, brought.version)}
 	if cfg.MetricsAddr == "" {
 		return m, nil
 	}
-	handler, err := monitoringHandler(cfg, m.set)
+	handler, err := monitoringHandler(cfg, m.set, brought)
 	if err != nil {
 		return nil, fmt.Errorf("FARHAND_METRICS_ADDR %s: %w", cfg.MetricsAddr, err)
 	}
@@ -53,7 +57,7 @@ func openMonitoring(ctx context.Context, cfg Config, models []string, version st
 }
 
 // monitoringHandler returns the handler of the metrics address. It rejects requests from web pages.
-func monitoringHandler(cfg Config, set *metrics.Set) (http.Handler, error) {
+func monitoringHandler(cfg Config, set *metrics.Set, brought settings) (http.Handler, error) {
 	origins, err := auth.NewOrigins(nil, auth.IsLoopbackHost(cfg.MetricsAddr))
 	if err != nil {
 		return nil, err
@@ -67,6 +71,11 @@ func monitoringHandler(cfg Config, set *metrics.Set) (http.Handler, error) {
 		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
+	if brought.level != nil {
+		level := logLevel{brought.level, brought.log}
+		mux.HandleFunc("GET /loglevel", level.show)
+		mux.HandleFunc("PUT /loglevel", level.set)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := origins.Check(r); err != nil {
 			http.Error(w, "Web pages may not read this.", http.StatusForbidden)
@@ -74,6 +83,36 @@ func monitoringHandler(cfg Config, set *metrics.Set) (http.Handler, error) {
 		}
 		mux.ServeHTTP(w, r)
 	}), nil
+}
+
+// logLevel serves the level of the log.
+type logLevel struct {
+	level *slog.LevelVar
+	log   *slog.Logger
+}
+
+func (l logLevel) show(w http.ResponseWriter, _ *http.Request) {
+	fmt.Fprintln(w, strings.ToLower(l.level.Level().String()))
+}
+
+// maxLevel is the maximum length of a level's name, with a newline.
+const maxLevel = 16
+
+// set sets the level until the process ends, and writes to the log that it did.
+func (l logLevel) set(w http.ResponseWriter, r *http.Request) {
+	text, err := io.ReadAll(io.LimitReader(r.Body, maxLevel+1))
+	name := strings.TrimSpace(string(text))
+	var to slog.Level
+	known := []string{"debug", "info", "warn", "error"}
+	if err != nil || !slices.Contains(known, name) || to.UnmarshalText([]byte(name)) != nil {
+		http.Error(w, "The body must be debug, info, warn or error.", http.StatusBadRequest)
+		return
+	}
+	was := l.level.Level()
+	l.level.Set(min(was, to)) // so that the line is written
+	l.log.Log(r.Context(), max(slog.LevelWarn, l.level.Level()), "log level changed", "from", was, "to", to)
+	l.level.Set(to)
+	l.show(w, r)
 }
 
 // handler returns the handler for the main address, or nil if the metrics have their own address.

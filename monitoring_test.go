@@ -3,7 +3,9 @@ package farhand
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"strings"
@@ -195,5 +197,68 @@ func TestDocumentedMetricsExist(t *testing.T) {
 		if !exists[name] {
 			t.Errorf("docs/operate.md names %s, which does not exist", name)
 		}
+	}
+}
+
+// TestTheLogLevelChangesAtRunTime: at the metrics address only, without a restart, and not by web pages.
+func TestTheLogLevelChangesAtRunTime(t *testing.T) {
+	cfg, level, lines := DefaultConfig(), new(slog.LevelVar), new(strings.Builder)
+	cfg.MetricsAddr, cfg.Pprof = "127.0.0.1:0", true
+	log := slog.New(slog.NewTextHandler(lines, &slog.HandlerOptions{Level: level}))
+	handler, err := monitoringHandler(cfg, metrics.New(nil, "v1"), settings{level: level, log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(method, body string, header http.Header) (int, string) {
+		r := httptest.NewRequest(method, "http://localhost/loglevel", strings.NewReader(body))
+		for name, values := range header {
+			r.Header[name] = values
+		}
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		return w.Code, strings.TrimSpace(w.Body.String())
+	}
+	for _, to := range []string{"debug", "error\n", "warn", "info"} {
+		if status, body := send(http.MethodPut, to, nil); status != 200 || body != strings.TrimSpace(to) {
+			t.Errorf("%s: %d %s", to, status, body)
+		}
+		if status, body := send(http.MethodGet, "", nil); status != 200 || body != strings.TrimSpace(to) {
+			t.Errorf("after %s: %d %s", to, status, body)
+		}
+	}
+	for _, wrong := range []string{"", "loud", "warn+1", "DEBUG-4", strings.Repeat("debug", 1000)} {
+		if status, _ := send(http.MethodPut, wrong, nil); status != 400 || level.Level() != slog.LevelInfo {
+			t.Errorf("%.20q: %d, level %v", wrong, status, level.Level())
+		}
+	}
+	if status, _ := send(http.MethodPut, "debug", http.Header{"Origin": {"https://evil.example"}}); status != 403 {
+		t.Errorf("a web page: %d", status)
+	}
+	if n := strings.Count(lines.String(), "log level changed"); n != 4 {
+		t.Errorf("%d lines of changes:\n%s", n, lines)
+	}
+}
+
+// TestNoProfilesBesideTheAPI: neither profiles nor the level of the log are at the public address.
+func TestNoProfilesBesideTheAPI(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MetricsAddr, cfg.Pprof = "127.0.0.1:0", true
+	g, err := New(t.Context(), cfg, WithLogLevel(new(slog.LevelVar)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close(t.Context())
+	for _, path := range []string{"/loglevel", "/debug/pprof/", "/debug/pprof/heap"} {
+		for _, method := range []string{http.MethodGet, http.MethodPut} {
+			w := httptest.NewRecorder()
+			g.Handler().ServeHTTP(w, httptest.NewRequest(method, "http://localhost"+path, strings.NewReader("debug")))
+			if w.Code != http.StatusNotFound && w.Code != http.StatusMethodNotAllowed {
+				t.Errorf("%s %s: %d", method, path, w.Code)
+			}
+		}
+	}
+	url := "http://" + g.monitor.listener.Addr().String() + "/loglevel"
+	if status, body := get(t, url, nil); status != 200 || body != "info\n" {
+		t.Errorf("%d %q", status, body)
 	}
 }

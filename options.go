@@ -28,6 +28,7 @@ type settings struct {
 	store         registry.Store
 	bus           registry.Bus
 	log           *slog.Logger
+	level         *slog.LevelVar
 	listener      net.Listener
 	version       string
 	program       host.Program
@@ -116,6 +117,12 @@ func WithStore(store registry.Store, bus registry.Bus) Option {
 // WithLogger sets the logger. Default: slog.Default(). The program must apply Config.LogLevel and Config.LogFormat.
 func WithLogger(log *slog.Logger) Option {
 	return func(p *settings) { p.log = log }
+}
+
+// WithLogLevel serves GET and PUT /loglevel at Config.MetricsAddr, which show and set a level. It must be that of the
+// logger. Without it the level is fixed.
+func WithLogLevel(level *slog.LevelVar) Option {
+	return func(p *settings) { p.level = level }
 }
 
 // WithListener makes Run serve on a listener in place of Config.Addr. The gateway closes it.

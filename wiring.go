@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 
@@ -456,24 +455,18 @@ func checkServers(ctx context.Context, cfg Config, program host.Program) (string
 			defer probe.Host.Close(context.WithoutCancel(ctx))
 		}
 	}
-	lines, broken := make([]string, len(list)), make([]bool, len(list))
-	var all sync.WaitGroup
+	names := make([]string, len(list))
 	for i, s := range list {
-		all.Go(func() {
-			text, err := "not checked here: its program runs in the sandbox", error(nil)
-			if !s.Sandbox {
-				text, err = upstream.Probe(ctx, probe, s)
-			}
-			if err != nil {
-				text, broken[i] = err.Error(), !s.Optional
-			}
-			lines[i] = s.Name + ": " + text
-		})
+		names[i] = s.Name
 	}
-	all.Wait()
-	text := strings.Join(lines, "\n")
-	if slices.Contains(broken, true) {
-		return "", errors.New(text)
-	}
-	return text, nil
+	return eachOf(names, func(i int) (string, error) {
+		if list[i].Sandbox {
+			return "not checked here: its program runs in the sandbox", nil
+		}
+		text, err := upstream.Probe(ctx, probe, list[i])
+		if err != nil && list[i].Optional {
+			return err.Error(), nil
+		}
+		return text, err
+	})
 }

@@ -70,7 +70,7 @@ var elsewhere = map[string]map[string]string{
 		"output schema checks":                                      "TestChecksOfAnswersAreShared",
 		"offered tool definitions (bytes)":                          "TestOfferedToolsAreShared",
 		"short store requests about calls":                          "TestTasksAreShared",
-		"answers waiting for their call's record":                   "TestTasksAreShared",
+		"answers waiting for their call's record, or for the store": "TestTasksAreShared",
 		"unwritten feed lines and records":                          "TestTheRecorderHasRoomForOtherTenants",
 		"asynchronous and idempotent calls":                         "TestRunningCallsAreShared",
 		"calls from other pods to stateful tools here":              "TestErrandsAreShared",

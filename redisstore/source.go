@@ -199,6 +199,13 @@ type Options struct {
 	Log           *slog.Logger  // default: discard
 }
 
+// servers returns the options of the connection.
+func (o Options) servers() redisconn.Options {
+	return redisconn.Options{
+		URL: o.URL, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Timeout: o.Timeout, Log: o.Log,
+	}
+}
+
 // CheckURL returns an error if a URL is invalid. It does not connect, and does not repeat the password.
 func CheckURL(raw string) error { return redisconn.CheckURL(raw) }
 
@@ -230,9 +237,7 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	servers := redisconn.Options{
-		URL: o.URL, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Timeout: o.Timeout, Log: o.Log,
-	}
+	servers := o.servers()
 	if o.Meter != nil {
 		servers.Hook = newMeterHook(o.Meter)
 	}

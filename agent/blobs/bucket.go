@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
@@ -68,6 +69,38 @@ func Probe(ctx context.Context, raw string) error {
 	_, err = b.before(ctx, "", 1)
 	return errors.Join(err, b.close())
 }
+
+// Try stores a small file in a bucket, reads it and removes it. It creates a missing folder. If it cannot remove the
+// file, a gateway does after tryLife.
+func Try(ctx context.Context, raw string) (err error) {
+	b, err := openBucket(raw, openFolder)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	name, content := objectName(time.Now().Add(tryLife)), "farhand doctor"
+	if err := b.put(ctx, name, int64(len(content)), strings.NewReader(content)); err != nil {
+		return fmt.Errorf("a file cannot be stored: %w", err)
+	}
+	read, err := b.get(ctx, name)
+	if err == nil {
+		var text []byte
+		text, err = io.ReadAll(io.LimitReader(read, int64(len(content))+1))
+		if err = errors.Join(err, read.Close()); err == nil && string(text) != content {
+			err = errors.New("it has other bytes")
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("a stored file cannot be read: %w", err)
+	}
+	if gone := b.remove(ctx, name); gone != nil {
+		err = errors.Join(err, fmt.Errorf("a stored file cannot be removed: %w", gone))
+	}
+	return err
+}
+
+// tryLife is how long a file of Try stays if it cannot be removed.
+const tryLife = time.Minute
 
 // folder is a bucket in the file system. A file has a temporary name, which the sweep also finds, while it is written.
 type folder struct{ root *os.Root }

@@ -83,10 +83,7 @@ func (c *client) send(
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		if wrapped, ok := errors.AsType[*url.Error](err); ok {
-			err = wrapped.Err // without the URL
-		}
-		return nil, err
+		return nil, withoutURL(err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode < http.StatusOK || resp.StatusCode > maxStatus {
@@ -227,4 +224,32 @@ func encode(body any) ([]byte, error) {
 	enc.SetEscapeHTML(false) // an HTML page would be six times as long
 	err := enc.Encode(body)
 	return b.Bytes(), err
+}
+
+// Reach asks whether the service of a hook answers, without a question to it: it sends OPTIONS, with neither a body
+// nor a signature, to the hook's URL. Any answer will do, since services need not know OPTIONS. It returns the status.
+func Reach(ctx context.Context, cfg Config) (status string, err error) {
+	c, err := newClient(cfg.withDefaults())
+	if err != nil {
+		return "", err
+	}
+	defer c.close()
+	req, err := http.NewRequestWithContext(ctx, http.MethodOptions, c.url, nil)
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("User-Agent", "farhand")
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return "", withoutURL(err)
+	}
+	return resp.Status, resp.Body.Close()
+}
+
+// withoutURL returns an error of the HTTP client without the URL, which may have a secret.
+func withoutURL(err error) error {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		return wrapped.Err
+	}
+	return err
 }

@@ -39,17 +39,20 @@ func command(self host.Program) *cobra.Command {
 	o := defaultOptions()
 	o.Self = self
 	var asJSON, growth bool
+	var constants string
 	cmd := &cobra.Command{
 		Use:   "farhand-bench",
 		Short: "Measure Farhand beside a featureless reference, and how its cost grows",
 		Args:  cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
-		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), o, asJSON, growth) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), o, asJSON, growth, constants) },
 	}
 	f := cmd.Flags()
 	o.Flags(f)
 	f.IntVar(&o.Fleet, "fleet", o.Fleet, "pods of the matrix")
 	f.StringSliceVar(&o.Only, "only", nil, "rows of the target table to measure")
 	f.BoolVar(&growth, "growth", false, "print how cost grows instead")
+	f.StringVar(&constants, "write-constants", "",
+		"write what farhand plan computes with to this file instead: cmd/farhand/capacity/constants.json")
 	f.BoolVar(&o.Quick, "quick", false, "fractions of a second each: shows that it runs, not how fast")
 	f.StringVar(&o.Profiles, "profiles", "",
 		"directory for CPU and allocation profiles of the pods: of calls at 512 callers, and of idle sessions")
@@ -58,7 +61,7 @@ func command(self host.Program) *cobra.Command {
 	return cmd
 }
 
-func run(ctx context.Context, o options, asJSON, growth bool) error {
+func run(ctx context.Context, o options, asJSON, growth bool, constants string) error {
 	defer gcfloor.Raise(os.Environ())() // measurements in this process run as in pods
 	program, err := os.Executable()
 	if err != nil {
@@ -70,6 +73,9 @@ func run(ctx context.Context, o options, asJSON, growth bool) error {
 	}
 	if err := o.complete(); err != nil {
 		return err
+	}
+	if constants != "" {
+		return writeConstants(ctx, &o, constants)
 	}
 	if growth {
 		return measureGrowth(ctx, &o)

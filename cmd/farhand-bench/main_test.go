@@ -13,6 +13,7 @@ import (
 
 	"github.com/farhand/farhand/agent/sandbox/host"
 	"github.com/farhand/farhand/cmd/farhand/bench"
+	"github.com/farhand/farhand/cmd/farhand/capacity"
 )
 
 // program is what pods and references of these tests run, built by TestMain.
@@ -214,5 +215,23 @@ func TestRowsThatDoNotExist(t *testing.T) {
 	if err := (&options{Only: []string{"speed"}}).complete(); err == nil ||
 		!strings.Contains(err.Error(), "router-p50") {
 		t.Errorf("%v, want the rows there are", err)
+	}
+}
+
+// TestConstantsAreWritten: a quick run writes a file with every cost. Its figures mean nothing.
+func TestConstantsAreWritten(t *testing.T) {
+	o, _ := quick(t)
+	path := filepath.Join(t.TempDir(), "constants.json")
+	if err := writeConstants(t.Context(), filled(t, o), path); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	var c capacity.Constants
+	if err == nil {
+		err = json.Unmarshal(text, &c)
+	}
+	if err != nil || c.CallPod <= 0 || c.CallRedis <= 0 || c.ConnectPod <= 0 || c.ConnectRedis <= 0 ||
+		c.RefreshRedis <= 0 || c.Machine == "" || c.Date == "" {
+		t.Errorf("%+v, %v\n%s", c, err, text)
 	}
 }

@@ -31,6 +31,7 @@ func TestDocsAreGenerated(t *testing.T) {
 		"../../docs/configuration.md":              config.String(),
 		"../../docs/cli.md":                        cliReference(),
 		"../../docs/operate.md":                    withTable(t, "../../docs/operate.md", metricsTable()),
+		"../../docs/scale.md":                      withPlans(t, "../../docs/scale.md"),
 		"../../docs/policy.md":                     withTable(t, "../../docs/policy.md", defaultsTable(t)),
 		"../../api/openapi/schemas.json":           schemas,
 		"../../sdk/typescript/client/src/types.ts": apiTypes(t, schemas),
@@ -67,6 +68,26 @@ func withTable(t *testing.T, path, table string) string {
 		t.Fatalf("%s has no place for its table", path)
 	}
 	return before + tableBegin + "\n" + table + "\n" + tableEnd + after
+}
+
+// planned is a block of a document with a command and what it prints.
+var planned = regexp.MustCompile("(?ms)^```\n\\$ farhand (plan [^\n]*)\n.*?^```$")
+
+// withPlans returns a document with what farhand plan prints now.
+func withPlans(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return planned.ReplaceAllStringFunc(string(text), func(block string) string {
+		line := planned.FindStringSubmatch(block)[1]
+		code, out, errOut := command(t, nil, strings.Fields(line)...)
+		if code != 0 {
+			t.Errorf("farhand %s: %d, %s", line, code, errOut)
+		}
+		return "```\n$ farhand " + line + "\n" + out + "```"
+	})
 }
 
 // defaultsTable returns the default rules of the policy, each with its comment.

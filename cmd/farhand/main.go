@@ -91,7 +91,7 @@ func (a *application) rootCommand() *cobra.Command {
 	root.AddCommand(
 		a.serveCommand(), a.demoCommand(), a.deviceCommand(), a.callCommand(), a.approveCommand(), a.pairCommand(),
 		a.devicesCommand(), a.chatCommand(), a.toolsCommand(),
-		a.sessionsCommand(), a.configCommand(), a.healthCommand(), a.versionCommand(), a.benchCommand(),
+		a.sessionsCommand(), a.configCommand(), a.healthCommand(), a.versionCommand(), a.benchCommand(), a.planCommand(),
 		a.policyCommand(), a.doctorCommand(), a.usageCommand(), a.auditCommand(), a.keysCommand(),
 		a.tenantsCommand(), a.mcpCommand(),
 		a.exportCommand(), a.importCommand(),
@@ -170,7 +170,7 @@ func (a *application) versionCommand() *cobra.Command {
 }
 
 // newLogger returns the logger of a server. Format auto is text on a terminal and JSON elsewhere.
-func newLogger(w io.Writer, level slog.Level, format string) *slog.Logger {
+func newLogger(w io.Writer, level slog.Leveler, format string) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: level}
 	if format == "text" || format == "auto" && isTerminal(w) {
 		return slog.New(slog.NewTextHandler(safeLines{w}, opts))

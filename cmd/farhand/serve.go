@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,7 +30,9 @@ func (a *application) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	log := newLogger(a.err, cfg.LogLevel, cfg.LogFormat)
+	level := new(slog.LevelVar) // PUT /loglevel changes it
+	level.Set(cfg.LogLevel)
+	log := newLogger(a.err, level, cfg.LogFormat)
 	if cfg.Anonymous() && inContainer() {
 		log.Warn("this pod listens on "+cfg.Addr+", because callers need no credential; only its own container can "+
 			"reach it: set FARHAND_TOKEN and FARHAND_ADDR=0.0.0.0:8080", "addr", cfg.Addr)
@@ -45,7 +46,7 @@ func (a *application) serve(ctx context.Context) error {
 		return err
 	}
 	defer closeTraces() // after the gateway, whose last spans it exports
-	g, addr, err := a.openGateway(ctx, cfg, log, traces...)
+	g, addr, err := a.openGateway(ctx, cfg, log, append(traces, farhand.WithLogLevel(level))...)
 	if err != nil {
 		return err
 	}
@@ -144,52 +145,4 @@ func inContainer() bool {
 		}
 	}
 	return os.Getenv("KUBERNETES_SERVICE_HOST") != ""
-}
-
-func (a *application) doctorCommand() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:   "doctor",
-		Short: "Check what a gateway on this machine needs",
-		Long: "Checks what a gateway with the current FARHAND_ variables needs: settings, credentials, store,\n" +
-			"model, and its own tools, enabled or not, with their folders, sandbox engines and browser. A\n" +
-			"finding says how to fix it: \"missing\" is enabled but cannot work, \"note\" is not enabled or\n" +
-			"worth a look. Doctor creates the tools' folders, starts Chromium once, and removes files of\n" +
-			"browsers of killed pods. It exits 1 if something is missing.",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := a.loadConfig()
-			findings := farhand.Diagnose(cmd.Context(), cfg, err, a.self)
-			if asJSON {
-				if err := writeJSON(cmd.OutOrStdout(), findings); err != nil {
-					return err
-				}
-			}
-			missing := false
-			for _, f := range findings {
-				missing = missing || !f.OK && f.Needed
-				if !asJSON {
-					text := wrap(printable(f.Text), 96, strings.Repeat(" ", 24))
-					fmt.Fprintf(cmd.OutOrStdout(), "%-7s  %-13s  %s\n", signOf(f), f.Part, text)
-				}
-			}
-			if missing {
-				return errAnsweredNo
-			}
-			return nil
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
-}
-
-func signOf(f farhand.Finding) string {
-	switch {
-	case f.OK:
-		return "ok"
-	case f.Needed:
-		return "missing"
-	default:
-		return "note"
-	}
 }

@@ -218,6 +218,7 @@ var dashboards = []dashboard{
 			graph("Messages in a packet", "short", perSecond("farhand_bus_sent_messages_total", "queue", "")+" / "+
 				perSecond("farhand_bus_sent_packets_total", "queue", ""), "{{queue}}"),
 			rate("Failures", "farhand_bus_events_total", "event"),
+			rate("Rejected: not signed by the fleet", "farhand_bus_rejected_messages_total", "reason"),
 			level("Queued messages", "short", "farhand_bus_queued_messages", "queue"),
 			level("Queued bytes", "bytes", "farhand_bus_queued_bytes", "queue"),
 			rate("Sessions looked up", "farhand_routes_total", "from"),

@@ -88,3 +88,15 @@ func Describe(cert *x509.Certificate) string {
 func Fingerprint(cert *x509.Certificate) string {
 	return strings.ReplaceAll(fmt.Sprintf("% X", sha256.Sum256(cert.Raw)), " ", ":")
 }
+
+// Soon returns when a certificate that is valid expires, if that is so soon that its renewal is late: within 14 days,
+// or, if it was issued for less than 84 days, within a sixth of that time, at least two days.
+func Soon(cert *x509.Certificate, now time.Time) error {
+	const least, most = 2 * 24 * time.Hour, 14 * 24 * time.Hour
+	left := cert.NotAfter.Sub(now)
+	if left > min(max(cert.NotAfter.Sub(cert.NotBefore)/6, least), most) {
+		return nil
+	}
+	return fmt.Errorf("the certificate expires on %s, in %d hours: renew it now, and find out why its renewal did "+
+		"not run", day(cert.NotAfter), int(left.Hours()))
+}

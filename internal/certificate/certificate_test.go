@@ -2,6 +2,7 @@ package certificate
 
 import (
 	"bytes"
+	"crypto/x509"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -112,6 +113,24 @@ func TestOpenToOthers(t *testing.T) {
 		}
 		if OpenToOthers(path) != open {
 			t.Errorf("%o: open to others is %t", mode, !open)
+		}
+	}
+}
+
+// A certificate is noted when its renewal is late: by days, and by its own length if that is short.
+func TestSoon(t *testing.T) {
+	const day = 24 * time.Hour
+	now := time.Now()
+	for _, tt := range []struct {
+		life, left time.Duration
+		soon       bool
+	}{
+		{365 * day, 15 * day, false}, {365 * day, 13 * day, true}, {90 * day, 16 * day, false}, {90 * day, 13 * day, true},
+		{6 * day, 3 * day, false}, {6 * day, day, true}, {30 * day, 6 * day, false}, {30 * day, 4 * day, true},
+	} {
+		cert := &x509.Certificate{NotBefore: now.Add(tt.left - tt.life), NotAfter: now.Add(tt.left)}
+		if err := Soon(cert, now); (err != nil) != tt.soon {
+			t.Errorf("%v of %v are left: %v", tt.left, tt.life, err)
 		}
 	}
 }

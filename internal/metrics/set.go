@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/farhand/farhand/agent/hooks"
+	"github.com/farhand/farhand/internal/memlimit"
 	"github.com/farhand/farhand/internal/share"
 )
 
@@ -129,7 +130,7 @@ func (s *Set) Watch(p Pod) {
 	watch(s, p.Containers, containers)
 	watch(s, p.Browsers, browsers)
 	watch(s, p.Disks, disks)
-	watch(s, readMemoryLimit, memory)
+	watch(s, memlimit.Bytes, memory)
 	watch(s, p.Drained, drain)
 	watch(s, p.Traces, traces)
 	watch(s, func() []hooks.Stats { return readAll(p.Hooks) }, httpHooks)

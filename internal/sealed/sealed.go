@@ -14,8 +14,8 @@ import (
 	"filippo.io/age"
 )
 
-// workFactor is the base-2 logarithm of scrypt's work: opening takes a fifth of a second and 64 MiB of memory. Files that
-// ask for more than maxWorkFactor, the default of age, are refused.
+// workFactor is the base-2 logarithm of scrypt's work: opening takes a fifth of a second and 64 MiB of memory. Files
+// that ask for more than maxWorkFactor, the default of age, are refused.
 const (
 	workFactor    = 16
 	maxWorkFactor = 18

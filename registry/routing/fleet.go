@@ -120,3 +120,62 @@ func (f *Fleet) summary() []byte {
 	}
 	return text
 }
+
+// Survey asks all live pods how they are, as Fleet.Ask does, for a process that is no pod. It listens on the bus, which
+// must be new, and which the caller closes.
+func Survey(ctx context.Context, store registry.PodStore, bus registry.Bus) ([]registry.PodSummary, error) {
+	pods, err := store.Live(ctx)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(pods)
+	pods = pods[:min(len(pods), maxAskedPods)]
+	asker := surveyor{me: "survey-" + uuid.NewString(), bus: bus}
+	if err := bus.Listen(ctx, asker.me, &asker); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, summaryWait)
+	defer cancel()
+	all := make([]registry.PodSummary, len(pods))
+	var asked sync.WaitGroup
+	for i, pod := range pods {
+		all[i].Pod = pod
+		asked.Go(func() { all[i].Summary = asker.ask(ctx, pod) })
+	}
+	asked.Wait()
+	return all, nil
+}
+
+// surveyor is the receiver of the answers to a survey.
+type surveyor struct {
+	me      string
+	bus     registry.Bus
+	answers listeners[string]
+}
+
+func (s *surveyor) ask(ctx context.Context, pod string) []byte {
+	id := questionPrefix + uuid.NewString()
+	answer, stop := s.answers.listen(id, 1)
+	defer stop()
+	question := registry.Envelope{
+		V: registry.EnvelopeVersion, Kind: registry.EnvelopeSummary, CallID: id, ReplyTo: s.me,
+	}
+	if err := s.bus.Send(ctx, pod, question); err != nil {
+		return nil
+	}
+	select {
+	case text := <-answer:
+		return []byte(text)
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// HandleReply implements registry.BusHandler.
+func (s *surveyor) HandleReply(r registry.Reply) { s.answers.notify(r.CallID, r.Answer) }
+
+// HandleEnvelope implements registry.BusHandler. Pods do not know of a surveyor, so none sends it work.
+func (s *surveyor) HandleEnvelope(registry.Envelope) {}
+
+// HandleGap implements registry.BusHandler.
+func (s *surveyor) HandleGap() {}

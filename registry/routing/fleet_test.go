@@ -71,3 +71,28 @@ type deafHandler struct{}
 func (deafHandler) HandleEnvelope(registry.Envelope) {}
 func (deafHandler) HandleReply(registry.Reply)       {}
 func (deafHandler) HandleGap()                       {}
+
+// TestSurvey: a process that is no pod gets the summaries of the live pods, and does not wait for one that is silent.
+func TestSurvey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New(memory.Options{})
+		startPod(t, store, "a").Fleet.Serve(func() []byte { return []byte("a is well") })
+		silent, bus := store.NewBus(), store.NewBus()
+		if err := silent.Listen(t.Context(), "b", deafHandler{}); err != nil {
+			t.Fatal(err)
+		}
+		defer silent.Close(t.Context())
+		defer bus.Close(t.Context())
+		for _, pod := range []string{"b", "c"} { // c has gone without a word
+			if _, err := store.Heartbeat(t.Context(), pod); err != nil {
+				t.Fatal(err)
+			}
+		}
+		began := time.Now()
+		all, err := Survey(t.Context(), store, bus)
+		if err != nil || len(all) != 3 || string(all[0].Summary) != "a is well" || all[1].Summary != nil ||
+			all[2].Summary != nil || time.Since(began) > summaryWait {
+			t.Errorf("%v, %v, after %v", all, err, time.Since(began))
+		}
+	})
+}

@@ -100,6 +100,7 @@ func (s *Service) Erase(ctx context.Context, tenant, user string, end End) (Rece
 func (s *Service) kept(at time.Time) []Kept {
 	return []Kept{
 		{"closing sessions: their last state", at.Add(3 * s.cfg.SessionTTL)},
+		{"what was spent of the budgets of today and yesterday", at.Add(48 * time.Hour)},
 		{"used quotas", at.Add(max(s.cfg.HistoryTTL, registry.ApprovalRetained))},
 		{"revocations, which reject tokens that are still valid", at.Add(s.cfg.ChangeTTL)},
 		{"activity feed: earlier lines", at.Add(s.cfg.ActivityTTL)},

@@ -110,3 +110,24 @@ func origin(text string) string {
 	}
 	return u.Scheme + "://" + u.Host
 }
+
+// Probe fetches once the key set of an identity provider, if the settings have its URL, and returns how many of its
+// keys can be used. If discovery is set, it also fetches the endpoints where people sign in. Nothing of it is kept.
+func Probe(ctx context.Context, s Settings, discovery bool) (keys int, err error) {
+	cfg := Config{Settings: s}
+	if err := cfg.fill(); err != nil {
+		return 0, err
+	}
+	defer cfg.Client.CloseIdleConnections()
+	if s.KeySetURL != "" {
+		set, err := cfg.loadKeys(ctx)
+		if err != nil {
+			return 0, fmt.Errorf("the keys at FARHAND_JWT_JWKS_URL: %w", err)
+		}
+		keys = len(set)
+	}
+	if discovery {
+		_, err = cfg.discover(ctx)
+	}
+	return keys, err
+}

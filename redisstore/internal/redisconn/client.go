@@ -54,13 +54,9 @@ const reloadInterval = 5 * time.Second
 // newClient builds a client for the servers at a. It does not dial yet. The client library never sends a command a
 // second time, because the command might run twice.
 func newClient(a address, p pool) redis.UniversalClient {
-	var config *tls.Config
-	if a.tls {
-		config = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: a.roots, GetClientCertificate: a.certificate()}
-	}
 	options := &redis.UniversalOptions{
 		Addrs: a.hosts, IsClusterMode: a.topology == topologyCluster, MasterName: a.master, DB: a.db,
-		Username: a.username, Password: a.password, Dialer: newDialer(config, a.timeout),
+		Username: a.username, Password: a.password, Dialer: newDialer(a.tlsConfig(), a.timeout),
 		Protocol: 2, DisableIdentity: true, MaxRetries: -1, ContextTimeoutEnabled: true,
 		DialTimeout: a.timeout, DialerRetries: 1, ReadTimeout: a.timeout, WriteTimeout: a.timeout,
 		PoolSize: p.size, PoolTimeout: max(p.wait, a.timeout), PipelinePoolSize: -1,
@@ -71,6 +67,14 @@ func newClient(a address, p pool) redis.UniversalClient {
 		return newClusterClient(options.Cluster())
 	}
 	return redis.NewUniversalClient(options)
+}
+
+// tlsConfig returns the configuration of the servers' TLS, nil without TLS.
+func (a address) tlsConfig() *tls.Config {
+	if !a.tls {
+		return nil
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: a.roots, GetClientCertificate: a.certificate()}
 }
 
 // newClusterClient builds a client that reloads the slot owners whenever a member cannot be reached. Without that, the
@@ -128,14 +132,10 @@ type Conn struct {
 
 // Dial is documented at redisstore.Dial.
 func Dial(ctx context.Context, o Options, scripts ...*Scripts) (*Conn, error) {
-	addr, err := parseURL(o.URL)
+	addr, err := o.address()
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(addr.trust(o.CAFile), addr.identify(o.CertFile, o.KeyFile)); err != nil {
-		return nil, err
-	}
-	addr.timeout = o.Timeout
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -155,6 +155,16 @@ func Dial(ctx context.Context, o Options, scripts ...*Scripts) (*Conn, error) {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
 	return c, nil
+}
+
+// address returns the servers that the options name.
+func (o Options) address() (address, error) {
+	addr, err := parseURL(o.URL)
+	if err != nil {
+		return addr, err
+	}
+	addr.timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	return addr, errors.Join(addr.trust(o.CAFile), addr.identify(o.CertFile, o.KeyFile))
 }
 
 // newConn returns a connection that has not been dialled.
