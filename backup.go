@@ -12,8 +12,8 @@ import (
 type Imported = redisstore.Imported
 
 // errNoRedis is the error for a configuration whose data is in a file.
-var errNoRedis = errors.New("FARHAND_REDIS_URL is not set: this copies what is in Redis. A gateway without Redis keeps " +
-	"its data in a file: curl -H \"Authorization: Bearer $FARHAND_TOKEN\" -o farhand.db URL/api/backup copies it")
+var errNoRedis = errors.New("FARHAND_REDIS_URL is not set: this copies what is in Redis. A gateway without Redis " +
+	"keeps its data in a file: curl -H \"Authorization: Bearer $FARHAND_TOKEN\" -o farhand.db URL/api/backup copies it")
 
 // Export writes what is in Redis and cannot be made again: credentials, grants, conversations, audit logs, usage and
 // revocations, of all tenants (docs/backup.md). It needs no pod, and may run beside them. It returns how many keys it

@@ -15,8 +15,8 @@ import (
 )
 
 // TestAnEmptiedRedisIsRestored: a file of farhand export, imported into an empty Redis, brings back what
-// TestOneMachineRemembers checks: the device goes on without pairing again, and keys work. Files that are not whole, and
-// another passphrase, change nothing.
+// TestOneMachineRemembers checks: the device goes on without pairing again, and keys work. Files that are not whole,
+// and another passphrase, change nothing.
 func TestAnEmptiedRedisIsRestored(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t *testing.T) (url string, masters []string){

@@ -51,9 +51,9 @@ func (a *application) importCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Write a file of farhand export back into Redis",
-		Long: "Writes a file of farhand export into the Redis of FARHAND_REDIS_URL. It first reads the file to its end: a wrong\n" +
-			"passphrase or a damaged file changes nothing. What is there already stays, so the command can be repeated,\n" +
-			"and pods may run. Keys that were revoked after the export work again: revoke them again.",
+		Long: "Writes a file of farhand export into the Redis of FARHAND_REDIS_URL. It first reads the file to its end:\n" +
+			"a wrong passphrase or a damaged file changes nothing. What is there already stays, so the command can be\n" +
+			"repeated, and pods may run. Keys that were revoked after the export work again: revoke them again.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			passphrase, err := readPassphrase(passphraseFile)
@@ -95,7 +95,8 @@ func (a *application) export(ctx context.Context, name, passphrase string) (coun
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+			_ = f.Close() // it may be closed
+			err = errors.Join(err, os.Remove(f.Name()))
 		}
 	}()
 	w, err := sealed.Writer(f, passphrase)
@@ -105,13 +106,10 @@ func (a *application) export(ctx context.Context, name, passphrase string) (coun
 	if counts, err = farhand.Export(ctx, cfg, w); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(w.Close(), f.Sync()); err != nil {
+	if err := errors.Join(w.Close(), f.Sync(), f.Close()); err != nil {
 		return nil, err
 	}
-	if err := os.Rename(f.Name(), name); err != nil {
-		return nil, err
-	}
-	return counts, f.Close()
+	return counts, os.Rename(f.Name(), name) // closed: Windows renames no open file
 }
 
 // importFile reads a file twice: to check it, and to import it.

@@ -64,7 +64,7 @@ func TestConsoleAdmin(t *testing.T) {
 	if err := os.WriteFile(file, []byte(adminPolicy), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.pods = startFleet(t, 2, redistest.Single(t), append(agentSettings(providerOpenAI, model), "FARHAND_POD_LEASE=2s",
+	s.pods = startFleet(t, 2, lastingRedis(t), append(agentSettings(providerOpenAI, model), "FARHAND_POD_LEASE=2s",
 		"FARHAND_POLICY_FILE="+file, "FARHAND_PAIRING=open", "FARHAND_WORKSPACE_DIR="+t.TempDir(),
 		"FARHAND_BLOB_URL=file://"+t.TempDir())...)
 	s.url = startBalancer(t, append(s.pods, s.pods[1])) // whose configuration has three
@@ -305,6 +305,9 @@ func (s *adminStage) usage() {
 	s.until("the most tokens first, by input and output", `["Tokens in", "Tokens out"].every(title =>
 		parseInt(document.querySelector(".table tbody tr [data-title='" + title + "']").innerText) > 0)`)
 }
+
+// lastingRedis is a Redis with snapshots: of another the checks warn.
+func lastingRedis(t testing.TB) (url string) { return redistest.Start(t, "--save", "3600", "1").URL() }
 
 func (s *adminStage) checks() {
 	s.view("/operate/checks")

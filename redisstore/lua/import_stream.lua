@@ -1,5 +1,5 @@
--- Continues a copy of a stream with the entries of the stream that are newer, some of them. The copy replaces the stream
--- when it has all.
+-- Continues a copy of a stream with newer entries of the stream, some of them. The copy replaces the stream when it has
+-- all.
 --
 -- KEYS 1 stream, 2 copy, 3 what the stream has, about (hash: lines, bytes)
 -- ARGV 1 when they expire in ms, 2 lines and 3 bytes that the copy has more than the stream

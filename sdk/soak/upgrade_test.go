@@ -11,10 +11,11 @@ import (
 	"github.com/farhand/farhand/redisstore/redistest"
 )
 
-var previous = flag.String("from", "", "a tag or commit, such as HEAD~1: TestUpgrade runs its pods beside those of this one")
+var previous = flag.String("from", "",
+	"a tag or commit, such as HEAD~1: TestUpgrade runs its pods beside those of this one")
 
-// TestUpgrade replaces the pods of a fleet under load, one after the other, by those of this commit, and back: by pods of
-// the other commit, which find what this one wrote. In each direction one pod is drained and one killed. Between two
+// TestUpgrade replaces the pods of a fleet under load, one after the other, by those of this commit, and back: by pods
+// of the other commit, which find what this one wrote. In each direction one pod is drained and one killed. Between two
 // replacements pods of both commits serve the devices together.
 func TestUpgrade(t *testing.T) {
 	if *previous == "" {

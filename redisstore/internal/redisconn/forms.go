@@ -14,8 +14,8 @@ import (
 
 // Form is a kind of stored value or message whose form has a version. It is in the field v of a hash or of an entry of
 // a stream, and before any other text, as "v2 ". Version 1 is not written: a value without a version has it. Documents
-// and messages between pods always have theirs. Sorted sets, counters and texts under a hash of their content have none:
-// for another form of them, a release uses another key.
+// and messages between pods always have theirs. Sorted sets, counters and texts under a hash of their content have
+// none: for another form of them, a release uses another key.
 type Form string
 
 // The forms.
