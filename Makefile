@@ -5,7 +5,7 @@ TOOLS := $(GO) tool -modfile=.ci/tools.mod
 # What developers measure with is a module of its own: docs/decisions/0066-bench-module.md
 MODULES := . cmd/farhand-bench
 
-.PHONY: test deps programs packages checks verify fmt vet lint tidy vuln unit attack sdk fuzz cover docs web pictures build image images \
+.PHONY: test deps programs packages checks verify fmt vet lint tidy vuln unit attack sdk ops fuzz cover docs web pictures build image images \
   snapshot release \
   demo bench trace
 
@@ -53,9 +53,13 @@ unit: ## unit, integration and attack suites, seeds of the fuzz targets; PART=1/
 attack: ## what an attacker with a valid token would do, against pods of 3.5 GiB; part of unit, too
 	$(GO) test -race -timeout 20m -count=1 -run '^TestAttack[A-Z]' -v ./cmd/farhand
 
-SDK ?=
+SDK ?= client sdk-python python-client kotlin desktop soak
 sdk: ## what only a change of an SDK or of the desktop device breaks, with its installs; SDK="kotlin client" for some
-	@GO=$(GO) sh .ci/sdk $(SDK)
+	@GO=$(GO) sh .ci/extra $(SDK)
+
+OPS ?= release alerts chart proxies compose upgrade otlp
+ops: ## how Farhand is run: what only a change of its own breaks, with its installs; OPS="chart alerts" for some
+	@GO=$(GO) sh .ci/extra $(OPS)
 
 FUZZTIME ?= 30s
 FUZZPART ?= 1/1
