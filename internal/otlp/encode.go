@@ -88,7 +88,7 @@ func valueOf(v attribute.Value) (m message) {
 		}
 		m.sub(5, list)
 	default: // a text; lists of numbers, which the gateway does not use, become their JSON
-		text := v.Emit()
+		text := v.String()
 		m.tag(1, wireBytes)
 		m = append(binary.AppendUvarint(m, uint64(len(text))), text...)
 	}

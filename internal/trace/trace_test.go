@@ -107,7 +107,7 @@ func TestTextIsBounded(t *testing.T) {
 	for _, s := range spans.Ended() {
 		words := []string{s.Name(), s.Status().Description}
 		for _, a := range s.Attributes() {
-			words = append(words, a.Value.Emit())
+			words = append(words, a.Value.String())
 		}
 		for _, w := range words {
 			if len(w) > 300 || !utf8.ValidString(w) {
