@@ -249,10 +249,10 @@ func (c Config) checkExposure(authenticated bool) error {
 			"devices: set FARHAND_TOKEN to a long random secret, or FARHAND_KEYS_ONLY=true to require API keys, or "+
 			"listen on 127.0.0.1", c.Addr)
 	}
-	if c.hasWeakToken() && !c.AllowWeakToken {
-		return fmt.Errorf("FARHAND_TOKEN or one of FARHAND_TOKEN_PREVIOUS is short or repetitive, and other machines that reach %s could guess it: "+
+	if weak := c.weakToken(); weak != "" && !c.AllowWeakToken {
+		return fmt.Errorf("%s is short or repetitive, and other machines that reach %s could guess it: "+
 			"create one with `openssl rand -base64 32`, or set FARHAND_ALLOW_WEAK_TOKEN=true if only you can reach "+
-			"the address", c.Addr)
+			"the address", weak, c.Addr)
 	}
 	return nil
 }
@@ -275,13 +275,13 @@ func (c Config) Insecurities() []string {
 			found = append(found, text)
 		}
 	}
-	weak, url := c.hasWeakToken(), string(c.RedisURL)
+	weak, url := c.weakToken(), string(c.RedisURL)
 	exposed := c.MetricsAddr != "" && !auth.IsLoopbackHost(c.MetricsAddr)
 	warn(c.Anonymous(),
 		"FARHAND_TOKEN is empty: every program on this machine can call every tool.")
 	warn(c.Token != "",
 		"FARHAND_TOKEN is shared by devices and callers: every device can do what an administrator can.")
-	warn(weak, "FARHAND_TOKEN is shorter than 16 characters or repetitive: it can be guessed.")
+	warn(weak != "", weak+" is shorter than 16 characters or repetitive: it can be guessed.")
 	warn(c.TokenPrevious != "",
 		"FARHAND_TOKEN_PREVIOUS is set: remove it when farhand_auth_previous_token_total no longer grows.")
 	warn(exposed, "FARHAND_METRICS_ADDR has no authentication: only your monitoring should reach it.")

@@ -155,9 +155,18 @@ func (c Config) checkTokens(check *checker) {
 	}
 }
 
-// hasWeakToken reports whether a token is easy to guess.
-func (c Config) hasWeakToken() bool {
-	return c.Token != "" && slices.ContainsFunc(append(c.previousTokens(), string(c.Token)), weakToken)
+// weakToken returns the variable with a token that is easy to guess; empty: none has one.
+func (c Config) weakToken() string {
+	switch {
+	case c.Token == "":
+		return ""
+	case weakToken(string(c.Token)):
+		return "FARHAND_TOKEN"
+	case slices.ContainsFunc(c.previousTokens(), weakToken):
+		return "A token of FARHAND_TOKEN_PREVIOUS"
+	default:
+		return ""
+	}
 }
 
 // weakToken reports whether a token is easy to guess: short, or long only by repetition. It cannot detect phrases: a

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Certificate writes a certificate for this machine, as server and as client, to cert.pem and key.pem in a folder, in place of an earlier one.
-// TrustOf returns a client's configuration that accepts it until then.
+// Certificate writes a certificate for this machine, as server and as client, to cert.pem and key.pem in a folder, in
+// place of an earlier one. TrustOf returns a client's configuration that accepts it until then.
 func Certificate(t testing.TB, dir string, until time.Time) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -60,7 +60,7 @@ func MutualTLS(t testing.TB) (url, caFile, keyFile string) {
 
 func startTLS(t testing.TB, authClients string) (url, caFile, keyFile string) {
 	t.Helper()
-	caFile, keyFile = testkit.Certificate(t, t.TempDir(), time.Now().Add(time.Hour))
+	caFile, keyFile = testkit.Certificate(t, t.TempDir(), time.Now().AddDate(1, 0, 0))
 	port := strconv.Itoa(freePort(t))
 	Start(t, "--tls-port", port, "--tls-cert-file", caFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", caFile,
 		"--tls-auth-clients", authClients)
