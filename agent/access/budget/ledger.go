@@ -112,10 +112,18 @@ func (t *tenant) sum(identity string) *sum {
 	return s
 }
 
-// What a call and an answer of a model are refused for, as indexes of registry.SpentKinds.
+// Indexes of registry.SpentKinds.
+const (
+	kindCalls = iota
+	kindBytes
+	kindTokens
+	kindMoney
+)
+
+// What a call and an answer of a model are refused for.
 var (
-	ofCalls  = []int{0, 1}
-	ofModels = []int{2, 3}
+	ofCalls  = []int{kindCalls, kindBytes}
+	ofModels = []int{kindTokens, kindMoney}
 )
 
 // verdict is what a pod knows about one more use of a sum.
@@ -138,7 +146,7 @@ func (s *sum) judge(limits registry.Spent, kinds []int, take bool, now time.Time
 		return ask, 0
 	}
 	if take {
-		mine[0]++
+		mine[kindCalls]++
 	}
 	v := fits
 	for _, kind := range kinds {
@@ -207,11 +215,7 @@ func (l *Ledger) ask(ctx context.Context, t *tenant, who share.Owner, kinds []in
 	names := t.sumsOf(who.Identity)
 	charge := t.charge(names, take)
 	l.mu.Unlock()
-	// The charge is not abandoned with its caller: whether it was made would be unknown.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeWait)
-	defer cancel()
-	done := l.cfg.Store.AddSpent(ctx, charge)[0]
-	l.settle(t, charge, done)
+	done := l.charged(ctx, t, charge)
 	if done.Error != nil {
 		return l.unavailable(who, take, done.Error)
 	}
@@ -221,7 +225,7 @@ func (l *Ledger) ask(ctx context.Context, t *tenant, who share.Owner, kinds []in
 		sums, most := done.Sums[i].Amounts(), t.limitsOf(name).Amounts()
 		for _, kind := range kinds {
 			reached := sums[kind] >= most[kind]
-			if take && kind == 0 { // the store has decided
+			if take && kind == kindCalls { // the store has decided
 				reached = done.Full && reached
 			}
 			if most[kind] > 0 && reached {
@@ -230,6 +234,15 @@ func (l *Ledger) ask(ctx context.Context, t *tenant, who share.Owner, kinds []in
 		}
 	}
 	return nil
+}
+
+// charged makes a charge, and settles it. It is not abandoned with its caller: whether it was made would be unknown.
+func (l *Ledger) charged(ctx context.Context, t *tenant, charge registry.TenantCharge) registry.Charged {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeWait)
+	defer cancel()
+	done := l.cfg.Store.AddSpent(ctx, charge)[0]
+	l.settle(t, charge, done)
+	return done
 }
 
 // charge takes what is pending of some sums, for the store. The lock is held.

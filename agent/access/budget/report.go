@@ -155,10 +155,7 @@ func (l *Ledger) Of(ctx context.Context, who auth.Identity) ([]Standing, error) 
 	names := t.sumsOf(owner.Identity)
 	charge := t.charge(names, false)
 	l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeWait)
-	defer cancel()
-	done := l.cfg.Store.AddSpent(ctx, charge)[0]
-	l.settle(t, charge, done)
+	done := l.charged(ctx, t, charge)
 	if done.Error != nil {
 		return nil, done.Error
 	}
