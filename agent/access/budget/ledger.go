@@ -138,10 +138,10 @@ const (
 // judge decides about a call (take), or an answer of a model, by the amounts in kinds. It returns the first amount that
 // is spent.
 func (s *sum) judge(limits registry.Spent, kinds []int, take bool, now time.Time) (verdict, int) {
-	most, known, mine := limits.Amounts(), s.known.Amounts(), s.sent.Plus(s.pending).Amounts()
 	if limits == (registry.Spent{}) {
 		return fits, 0
 	}
+	most, known, mine := limits.Amounts(), s.known.Amounts(), s.sent.Plus(s.pending).Amounts()
 	if s.day == "" || !now.Before(s.until) {
 		return ask, 0
 	}
