@@ -65,12 +65,12 @@ func (c Config) onlineProbes(program host.Program, o Online) []probe {
 			table[i].look, table[i].limit = askModels, probeLimit
 		}
 	}
-	redis, provider := c.RedisURL != "", c.JWT.KeySetURL != "" || c.ConsoleClient != ""
+	redis, identity := c.RedisURL != "", c.JWT.KeySetURL != "" || c.ConsoleClient != ""
 	return append(table, []probe{
-		{"identity provider", provider, probeLimit, askProvider},
+		{"identity provider", identity, probeLimit, askProvider},
 		{"hooks", c.HooksFile != "", probeLimit, reachHooks},
 		{"redis rights", redis, probeLimit, tryCommands},
-		{"clock", redis || provider, quickLimit, compareClocks},
+		{"clock", redis || identity, quickLimit, compareClocks},
 		{"pods", redis, quickLimit, o.askPods},
 		{"certificates", true, probeLimit, o.readCertificates},
 		{"memory", false, quickLimit, checkMemory},

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -66,7 +65,7 @@ func (s *Store) eraseCallsAt(ctx context.Context, tenant, user string, keys []st
 	for i, key := range keys {
 		records[i] = pipe.Do("HGET", key, fieldRest)
 	}
-	if err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+	if err := pipe.Exec(ctx); err != nil {
 		return 0, err
 	}
 	pipe = s.conn.Pipeline()

@@ -93,8 +93,7 @@ const (
 // Export writes what cannot be made again: credentials, pairings, grants and other documents, conversations, audit
 // logs, usage and revocations. Its memory is bounded. What changes meanwhile is in it as it was before or after.
 func (c *Conn) Export(ctx context.Context, w io.Writer) (Exported, error) {
-	x := &exporter{conn: c.conn, out: json.NewEncoder(w), counts: make(Exported)}
-	x.out.SetEscapeHTML(false)
+	x := newExporter(c.conn, w)
 	if err := x.out.Encode(exportHead{"export", exportVersion, time.Now().UTC()}); err != nil {
 		return nil, err
 	}
@@ -126,9 +125,16 @@ type exporter struct {
 	out     *json.Encoder
 	records int
 	counts  Exported
+	streams map[string]struct{} // written; an import could not add the entries of one again
 }
 
-// write writes those of the keys that are exported.
+func newExporter(conn *redisconn.Conn, w io.Writer) *exporter {
+	x := &exporter{conn: conn, out: json.NewEncoder(w), counts: make(Exported), streams: make(map[string]struct{})}
+	x.out.SetEscapeHTML(false)
+	return x
+}
+
+// write writes those of the keys that are exported. A scan may return a key twice.
 func (x *exporter) write(ctx context.Context, keys []string) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -161,6 +167,12 @@ func (x *exporter) writeSome(ctx context.Context, form exportedKeys, keys []stri
 		r, c := exportRecord{Key: key, Expires: expiries[i].Int()}, reads[i]
 		if r.Expires <= 0 {
 			continue // expired meanwhile
+		}
+		if form.kind == "stream" {
+			if _, written := x.streams[key]; written {
+				continue
+			}
+			x.streams[key] = struct{}{}
 		}
 		x.counts[form.what]++
 		for {

@@ -239,3 +239,19 @@ func TestOnlyAWholeExportIsImported(t *testing.T) {
 		}
 	}
 }
+
+// A scan of Redis may return a key twice. An import could not add the entries of a stream again.
+func TestAStreamIsExportedOnce(t *testing.T) {
+	c := dial(t, Options{URL: redistest.Single(t)})
+	appendAudit(t, c.Store(), 20)
+	var file bytes.Buffer
+	x := newExporter(c.conn, &file)
+	for range 2 {
+		if err := x.write(t.Context(), auditKeys(tenant)[:1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if x.counts["audit"] != 1 || x.records != 1 {
+		t.Errorf("%v, in %d records", x.counts, x.records)
+	}
+}

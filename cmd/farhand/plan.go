@@ -81,7 +81,7 @@ func writePlan(out io.Writer, p capacity.Plan) error {
 		if i == 0 {
 			what = "breaks first"
 		}
-		row(what, "%s: %s, %.0f %% of its limit; next: %s", l.What, l.Equal, 100*l.Used, l.Do)
+		row(what, "%s: %s, %.0f %% of its limit; next: %s", l.What, l.Means, 100*l.Used, l.Do)
 	}
 	s := p.Storm
 	row("all come back", "half in %s, all in %s: %.0f/s, bound by %s; %.1f attempts of each device are refused",
@@ -91,7 +91,14 @@ func writePlan(out io.Writer, p capacity.Plan) error {
 	return w.Flush()
 }
 
-func seconds(s float64) string { return (time.Duration(s) * time.Second).String() }
+// seconds writes a time, of less than 10 s with tenths.
+func seconds(s float64) string {
+	d := time.Duration(s * float64(time.Second))
+	if d >= 10*time.Second {
+		return d.Truncate(time.Second).String()
+	}
+	return d.Round(time.Second / 10).String()
+}
 
 // bits writes a rate in the unit of networks.
 func bits(n float64) string {

@@ -168,7 +168,7 @@ func parseLimits(flag string, given map[string]string) (registry.Spent, error) {
 		}
 		n, err := parseAmount(kind, text)
 		if err != nil || n <= 0 {
-			return registry.Spent{}, fmt.Errorf("%s: %s=%s: is not an amount above 0", flag, kind, text)
+			return registry.Spent{}, fmt.Errorf("%s: %s=%s is not an amount above 0", flag, kind, text)
 		}
 		amounts[i] = n
 	}
@@ -187,12 +187,12 @@ func parseAmount(kind, text string) (int64, error) {
 		if len(decimals) > places {
 			return 0, strconv.ErrSyntax
 		}
-		n, err := strconv.ParseInt(whole, 10, 64)
+		n, err := strconv.ParseUint(whole, 10, 63) // without a sign: "-0.5" would lose it
 		m, err2 := strconv.ParseUint(decimals+strings.Repeat("0", places-len(decimals)), 10, 32)
-		if n < 0 || n > math.MaxInt64/million-1 {
+		if n > math.MaxInt64/million-1 {
 			return 0, strconv.ErrRange
 		}
-		return n*million + int64(m), cmp.Or(err, err2)
+		return int64(n*million + m), cmp.Or(err, err2)
 	default:
 		return strconv.ParseInt(text, 10, 64)
 	}

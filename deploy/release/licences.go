@@ -160,7 +160,7 @@ func licenceOf(text []byte) string {
 	return ""
 }
 
-// licence returns the SPDX identifiers of the licences in a component's folder.
+// licences returns the SPDX identifiers of the licences in a component's folder.
 func (c component) licences() ([]string, error) {
 	names, err := licenceFiles(c.dir)
 	if err != nil {

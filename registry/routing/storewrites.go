@@ -135,9 +135,9 @@ func (l *LocalSession) restoreNow(ctx context.Context) error {
 
 const (
 	maxTasks    = 8192            // tasks that run at once on one pod
-	maxLate     = 512             // late answers that wait for their records at once
+	maxLate     = 512             // late answers that wait at once, for their records or the store
 	maxChecks   = 512             // concurrent checks of answers; further answers are not checked
-	taskTimeout = 3 * time.Second // of one task
+	taskTimeout = 3 * time.Second // of one task, or one try of it
 )
 
 // tasks runs short exchanges with the store that must not block a socket's reader or the bus. Each has a time limit. A
@@ -180,6 +180,13 @@ func (t *tasks) start(of registry.Key, f func(ctx context.Context)) bool {
 		f(ctx)
 	})
 	return true
+}
+
+// closing reports whether wait was called. A task that tries again and again ends then.
+func (t *tasks) closing() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.closed
 }
 
 // wait rejects new tasks, and waits for the running ones.

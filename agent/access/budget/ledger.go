@@ -71,6 +71,7 @@ type tenant struct {
 	version string // of the budgets when budget was read
 	budget  registry.DayBudget
 	sums    map[string]*sum // by identity; the tenant's own is ""
+	pending bool            // some sum may have something pending
 	used    time.Time
 }
 
@@ -111,10 +112,18 @@ func (t *tenant) sum(identity string) *sum {
 	return s
 }
 
-// What a call and an answer of a model are refused for, as indexes of registry.SpentKinds.
+// Indexes of registry.SpentKinds.
+const (
+	kindCalls = iota
+	kindBytes
+	kindTokens
+	kindMoney
+)
+
+// What a call and an answer of a model are refused for.
 var (
-	ofCalls  = []int{0, 1}
-	ofModels = []int{2, 3}
+	ofCalls  = []int{kindCalls, kindBytes}
+	ofModels = []int{kindTokens, kindMoney}
 )
 
 // verdict is what a pod knows about one more use of a sum.
@@ -129,15 +138,15 @@ const (
 // judge decides about a call (take), or an answer of a model, by the amounts in kinds. It returns the first amount that
 // is spent.
 func (s *sum) judge(limits registry.Spent, kinds []int, take bool, now time.Time) (verdict, int) {
-	most, known, mine := limits.Amounts(), s.known.Amounts(), s.sent.Plus(s.pending).Amounts()
 	if limits == (registry.Spent{}) {
 		return fits, 0
 	}
+	most, known, mine := limits.Amounts(), s.known.Amounts(), s.sent.Plus(s.pending).Amounts()
 	if s.day == "" || !now.Before(s.until) {
 		return ask, 0
 	}
 	if take {
-		mine[0]++
+		mine[kindCalls]++
 	}
 	v := fits
 	for _, kind := range kinds {
@@ -166,7 +175,7 @@ func (l *Ledger) Model(ctx context.Context, who share.Owner) error {
 func (l *Ledger) admit(ctx context.Context, who share.Owner, kinds []int, take bool) error {
 	t, err := l.tenant(ctx, who.Tenant)
 	if err != nil {
-		return l.unavailable(who, err)
+		return l.unavailable(who, take, err)
 	}
 	l.mu.Lock()
 	now := time.Now()
@@ -188,41 +197,35 @@ func (l *Ledger) admit(ctx context.Context, who share.Owner, kinds []int, take b
 	if answer == fits {
 		return nil
 	}
-	return l.ask(ctx, t, names, kinds, take)
+	return l.ask(ctx, t, who, kinds, take)
 }
 
 // count adds to sums. The lock is held.
 func (t *tenant) count(names []string, more registry.Spent) {
+	t.pending = true
 	for _, name := range names {
 		s := t.sum(name)
 		s.pending = s.pending.Plus(more)
 	}
 }
 
-// ask adds what is pending of some sums to the store's, and decides by its answer.
-func (l *Ledger) ask(ctx context.Context, t *tenant, names []string, kinds []int, take bool) error {
+// ask adds what is pending of an identity's sums to the store's, and decides by its answer.
+func (l *Ledger) ask(ctx context.Context, t *tenant, who share.Owner, kinds []int, take bool) error {
 	l.mu.Lock()
+	names := t.sumsOf(who.Identity)
 	charge := t.charge(names, take)
 	l.mu.Unlock()
-	// The charge is not abandoned with its caller: whether it was made would be unknown.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeWait)
-	defer cancel()
-	done := l.cfg.Store.AddSpent(ctx, charge)[0]
-	l.settle(t, charge, done)
+	done := l.charged(ctx, t, charge)
+	if done.Error != nil {
+		return l.unavailable(who, take, done.Error)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if done.Error != nil {
-		err := l.unavailable(share.Owner{Tenant: t.name}, done.Error)
-		if err == nil && take {
-			t.count(names, registry.Spent{Calls: 1})
-		}
-		return err
-	}
 	for i, name := range names {
 		sums, most := done.Sums[i].Amounts(), t.limitsOf(name).Amounts()
 		for _, kind := range kinds {
 			reached := sums[kind] >= most[kind]
-			if take && kind == 0 { // the store has decided
+			if take && kind == kindCalls { // the store has decided
 				reached = done.Full && reached
 			}
 			if most[kind] > 0 && reached {
@@ -231,6 +234,15 @@ func (l *Ledger) ask(ctx context.Context, t *tenant, names []string, kinds []int
 		}
 	}
 	return nil
+}
+
+// charged makes a charge, and settles it. It is not abandoned with its caller: whether it was made would be unknown.
+func (l *Ledger) charged(ctx context.Context, t *tenant, charge registry.TenantCharge) registry.Charged {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeWait)
+	defer cancel()
+	done := l.cfg.Store.AddSpent(ctx, charge)[0]
+	l.settle(t, charge, done)
+	return done
 }
 
 // charge takes what is pending of some sums, for the store. The lock is held.
@@ -246,7 +258,8 @@ func (t *tenant) charge(names []string, take bool) registry.TenantCharge {
 	return charge
 }
 
-// settle notes the answer of the store to a charge. What the store did not add is pending again.
+// settle notes the answer of the store to a charge. If the store failed, the charge is pending again: it may count
+// twice, but never not at all.
 func (l *Ledger) settle(t *tenant, charge registry.TenantCharge, done registry.Charged) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -254,7 +267,7 @@ func (l *Ledger) settle(t *tenant, charge registry.TenantCharge, done registry.C
 		s := t.sum(c.Identity)
 		s.sent = s.sent.Plus(negative(c.Spent))
 		if done.Error != nil {
-			s.pending = s.pending.Plus(c.Spent)
+			s.pending, t.pending = s.pending.Plus(c.Spent), true
 			continue
 		}
 		added := c.Spent

@@ -34,6 +34,13 @@ func (c *counting) AddSpent(ctx context.Context, charges ...registry.TenantCharg
 	return c.Store.AddSpent(ctx, charges...)
 }
 
+func (c *counting) TenantsOf(ctx context.Context, names ...string) ([]registry.Tenant, error) {
+	if err := c.outage.Err(); err != nil {
+		return nil, err
+	}
+	return c.Store.TenantsOf(ctx, names...)
+}
+
 // notes collects audit entries.
 type notes struct {
 	mu   sync.Mutex
@@ -280,7 +287,8 @@ func TestABudgetChanges(t *testing.T) {
 	})
 }
 
-// While the store is away, what has a budget is refused when the store must be asked, or passes if that is set. What is not written is written later.
+// While the store is away, what has a budget, or may have one, is refused when the store must be asked, or passes if
+// that is set. What is not written is written later.
 func TestTheStoreIsAway(t *testing.T) {
 	for _, open := range []bool{false, true} {
 		t.Run(fmt.Sprint("open ", open), func(t *testing.T) {
@@ -291,15 +299,19 @@ func TestTheStoreIsAway(t *testing.T) {
 				f.call(0, ann, 10)
 				f.store.outage.Set(true)
 				passed, refused := f.call(0, ann, 10)
+				unknown, _ := f.call(0, share.Owner{Tenant: "unknown", Identity: "user:ann"}, 10)
+				if unknown != passed {
+					t.Errorf("%d calls of a tenant whose budget was not read passed", unknown)
+				}
 				if open && passed != 10 || !open && (passed > 0 || refused.Code != registry.CodeStoreUnavailable) {
 					t.Errorf("%d passed, %v", passed, refused)
 				}
 				f.store.outage.Set(false)
 				f.close()
-				sums, err := f.store.ReadSpent(t.Context(), registry.SpentDay{
-					Tenant: "acme", Day: registry.UsageDay(time.Now()),
-				})
-				if err != nil || sums[0].Calls != int64(10+passed) {
+				day := registry.UsageDay(time.Now())
+				sums, err := f.store.ReadSpent(t.Context(), registry.SpentDay{Tenant: "acme", Day: day},
+					registry.SpentDay{Tenant: "unknown", Day: day})
+				if err != nil || sums[0].Calls != int64(10+passed) || sums[1].Calls != int64(unknown) {
 					t.Errorf("%+v, %v", sums, err)
 				}
 			})

@@ -114,9 +114,12 @@ func (l *Ledger) refuse(t *tenant, identity string, kind int, left time.Duration
 	return e
 }
 
-// unavailable returns the refusal of what cannot be counted, or nil if it passes.
-func (l *Ledger) unavailable(who share.Owner, err error) error {
+// unavailable returns the refusal of what cannot be checked, or nil if it passes. A call (take) that passes counts.
+func (l *Ledger) unavailable(who share.Owner, take bool, err error) error {
 	if l.cfg.Open {
+		if take {
+			l.add(who, registry.Spent{Calls: 1})
+		}
 		l.cfg.Log.Warn("budget not checked; the call passes (FARHAND_LIMITS_FAIL=open)", "tenant", who.Tenant,
 			"error", err)
 		return nil
@@ -152,10 +155,7 @@ func (l *Ledger) Of(ctx context.Context, who auth.Identity) ([]Standing, error) 
 	names := t.sumsOf(owner.Identity)
 	charge := t.charge(names, false)
 	l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeWait)
-	defer cancel()
-	done := l.cfg.Store.AddSpent(ctx, charge)[0]
-	l.settle(t, charge, done)
+	done := l.charged(ctx, t, charge)
 	if done.Error != nil {
 		return nil, done.Error
 	}

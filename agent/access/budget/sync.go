@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"maps"
 	"slices"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 const (
 	interval    = time.Second
 	slowly      = 5   // tenants without a budget are written every so many intervals
+	forgetAfter = 60  // intervals between two looks at which tenants the pod can forget
 	batch       = 500 // tenants written at a time
 	syncTimeout = 5 * time.Second
 	noteEvery   = 12 * time.Hour // how often the list of tenants learns that one is in use
@@ -35,7 +35,9 @@ func New(cfg Config) *Ledger {
 			l.follow(ctx)
 			_ = l.write(ctx, n%slowly == 0) // logged, and retried
 			l.noteTenants(ctx)
-			l.forget()
+			if n%forgetAfter == 0 {
+				l.forget()
+			}
 		}
 	})
 	return l
@@ -125,32 +127,34 @@ func (l *Ledger) follow(ctx context.Context) {
 
 // write adds what is pending to the store's sums: that of tenants with a budget or, if all is set, of all tenants.
 func (l *Ledger) write(ctx context.Context, all bool) (err error) {
+	var pending []*tenant
 	l.mu.Lock()
-	names := slices.Collect(maps.Keys(l.tenants))
+	for _, t := range l.tenants {
+		if t.pending && (all || t.budget != (registry.DayBudget{})) {
+			pending = append(pending, t)
+		}
+	}
 	l.mu.Unlock()
-	for some := range slices.Chunk(names, batch) {
-		err = cmp.Or(err, l.writeSome(ctx, some, all))
+	for some := range slices.Chunk(pending, batch) {
+		err = cmp.Or(err, l.writeSome(ctx, some))
 	}
 	return err
 }
 
-func (l *Ledger) writeSome(ctx context.Context, names []string, all bool) (err error) {
-	var tenants []*tenant
+func (l *Ledger) writeSome(ctx context.Context, some []*tenant) (err error) {
+	var tenants []*tenant // of the charges
 	var charges []registry.TenantCharge
 	l.mu.Lock()
-	for _, name := range names {
-		t := l.tenants[name]
-		if t == nil || !all && t.budget == (registry.DayBudget{}) {
-			continue
-		}
+	for _, t := range some {
+		t.pending = false
 		var spent []string
 		for identity, s := range t.sums {
 			if s.pending != (registry.Spent{}) {
 				spent = append(spent, identity)
 			}
 		}
-		for some := range slices.Chunk(spent, batch) {
-			tenants, charges = append(tenants, t), append(charges, t.charge(some, false))
+		for part := range slices.Chunk(spent, batch) {
+			tenants, charges = append(tenants, t), append(charges, t.charge(part, false))
 		}
 	}
 	l.mu.Unlock()

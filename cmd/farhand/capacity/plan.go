@@ -75,7 +75,7 @@ type Limit struct {
 	What  string  `json:"what"`
 	Used  float64 `json:"used"` // share of what it can carry
 	Do    string  `json:"do"`
-	Equal string  `json:"means"` // the share in its own unit
+	Means string  `json:"means"` // what is used, in its own unit
 }
 
 // Check returns an error about what cannot be planned.

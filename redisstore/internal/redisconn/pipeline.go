@@ -238,11 +238,14 @@ func (p *Pipeline) err() error {
 	for _, part := range p.parts {
 		for _, c := range part {
 			err := c.Err()
+			if err == nil { // reading the error's text would allocate for each command
+				continue
+			}
 			if form, version, ok := refusedForm(err); ok {
 				c.newer = p.forms.Refuse(form, version)
 				err = c.newer
 			}
-			if err != nil && first == nil {
+			if first == nil {
 				first = c.unavailable(err)
 			}
 		}

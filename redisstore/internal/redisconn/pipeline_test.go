@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // rude is a cluster of one that takes every message, and hangs up instead of answering.
@@ -117,5 +119,19 @@ func TestALostAnswerIsNotASecondMessage(t *testing.T) {
 	}
 	if n := server.published.Load() - 1; n < 2 {
 		t.Errorf("published %d times: the client library no longer repeats, the care may have become needless", n)
+	}
+}
+
+// Every answer is looked through for errors, so without one that allocates nothing.
+func TestNoErrorsCostNothing(t *testing.T) {
+	p := (&Conn{}).pipelineOf(func(context.Context, []redis.Cmder) {})
+	for range 10 {
+		p.Do("GET", "k")
+	}
+	if err := p.Exec(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if n := testing.AllocsPerRun(100, func() { _ = p.err() }); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }
