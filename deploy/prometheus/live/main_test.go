@@ -245,7 +245,7 @@ func (p *prometheus) fires(alert string, about *pod, cause string) {
 	must(p.t, err)
 	_, command, _ := page.Section(alert)
 	cmd := exec.Command("bash", "-c", page.Preamble()+"\nPOD="+about.metrics+"\n"+command)
-	cmd.Env = append(os.Environ(), "FARHAND_TOKEN="+token, "FARHAND_SERVER="+about.url, "LC_ALL=C",
+	cmd.Env = append(os.Environ(), "FARHAND_TOKEN="+token, "FARHAND_URL="+about.url, "LC_ALL=C",
 		"PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
 	out, _ := cmd.CombinedOutput() // a command that cannot connect shows that
 	if !regexp.MustCompile(cause).Match(out) {
