@@ -94,7 +94,7 @@ func (p *Hub) completeDurable(ctx context.Context, f *inFlightCall, r registry.R
 	case err != nil:
 		f.finish(registry.Reply{Err: registry.AsError(err).With(registry.DispatchedYes)})
 		store := func(ctx context.Context) (registry.Moved, error) { return p.storeAnswer(ctx, f, r) }
-		p.storeOnceBack(f.key, &r, answerTries, err, store, func(moved registry.Moved, err error) {
+		p.storeOnceBack(f.key, &r, err, store, func(moved registry.Moved, err error) {
 			if err != nil {
 				p.log.Error("answer not stored", "call", f.callID, "error", err)
 			}
@@ -129,17 +129,18 @@ const answerTries = 30
 // and the call has its slot among the late ones. It calls then with the store's result, or with err if it gives up: at
 // once for large answers, which are not held here.
 func (p *Hub) storeOnceBack(
-	key registry.Key, r *registry.Result, tries int, err error,
+	key registry.Key, r *registry.Result, err error,
 	store func(context.Context) (registry.Moved, error), then func(registry.Moved, error),
 ) {
-	if tries == 0 || resultSize(r) > largeAnswer || !p.late.start(key, func(ctx context.Context) {
-		_ = pause.For(ctx, endPause) // shorter than the task
-		moved, err := store(ctx)
-		if err == nil || registry.IsCallNotFound(err) {
-			then(moved, err)
-			return
+	if resultSize(r) > largeAnswer || !p.late.start(key, func(context.Context) {
+		var moved registry.Moved
+		for tries := answerTries; tries > 0 && !p.late.ending() && err != nil && !registry.IsCallNotFound(err); tries-- {
+			ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
+			_ = pause.For(ctx, endPause) // shorter than the limit
+			moved, err = store(ctx)
+			cancel()
 		}
-		p.storeOnceBack(key, r, tries-1, err, store, then)
+		then(moved, err)
 	}) {
 		then(registry.Moved{}, err)
 	}
@@ -228,7 +229,7 @@ func (p *Hub) storeLateAnswer(
 	}
 	moved, err := store(ctx)
 	if err != nil && !registry.IsCallNotFound(err) {
-		p.storeOnceBack(key, &res, answerTries, err, store, then)
+		p.storeOnceBack(key, &res, err, store, then)
 		return
 	}
 	// A device may send any number of answers to unknown calls, so the waits for their records have their own slots.

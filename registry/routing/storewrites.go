@@ -182,6 +182,13 @@ func (t *tasks) start(of registry.Key, f func(ctx context.Context)) bool {
 	return true
 }
 
+// ending reports whether wait was called: long tasks end soon.
+func (t *tasks) ending() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.closed
+}
+
 // wait rejects new tasks, and waits for the running ones.
 func (t *tasks) wait() {
 	t.mu.Lock()

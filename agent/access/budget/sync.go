@@ -16,6 +16,7 @@ import (
 const (
 	interval    = time.Second
 	slowly      = 5   // tenants without a budget are written every so many intervals
+	forgetEvery = 60  // intervals: it visits all sums
 	batch       = 500 // tenants written at a time
 	syncTimeout = 5 * time.Second
 	noteEvery   = 12 * time.Hour // how often the list of tenants learns that one is in use
@@ -35,7 +36,9 @@ func New(cfg Config) *Ledger {
 			l.follow(ctx)
 			_ = l.write(ctx, n%slowly == 0) // logged, and retried
 			l.noteTenants(ctx)
-			l.forget()
+			if n%forgetEvery == 0 {
+				l.forget()
+			}
 		}
 	})
 	return l
@@ -169,7 +172,8 @@ func (l *Ledger) writeSome(ctx context.Context, names []string, all bool) (err e
 	return err
 }
 
-// forget drops tenants that were not used for a while, and the sums of yesterday's identities.
+// forget drops tenants and the sums of identities that were not used for a while: the store has them. So a pod remembers
+// those that spend now, however many there are on a day.
 func (l *Ledger) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -179,7 +183,7 @@ func (l *Ledger) forget() {
 		for identity, s := range t.sums {
 			if s.pending != (registry.Spent{}) || s.sent != (registry.Spent{}) {
 				waits = true
-			} else if identity != "" && s.day != "" && !now.Before(s.until) {
+			} else if identity != "" && now.Sub(s.used) > idleTenant {
 				delete(t.sums, identity)
 			}
 		}
