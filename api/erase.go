@@ -17,8 +17,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// eraseTimeout bounds one request. A person with very much needs several. A tenant erases one person at a time on a pod:
-// each erasure visits all calls of the fleet.
+// eraseTimeout bounds one request. A person with very much needs several. A tenant erases one person at a time on a
+// pod: each erasure visits all calls of the fleet.
 const eraseTimeout = 60 * time.Second
 
 // eraseUser erases a person of the caller's tenant. The audit log gets the receipt, not the person's id.

@@ -21,8 +21,8 @@ func formerOf(c registry.Credential) *wire.FormerSecret {
 	return &wire.FormerSecret{ExpiresAt: shownTime(c.FormerEnds), LastUsed: optionalTime(c.FormerUsed)}
 }
 
-// Limits of the rotations that devices ask for, on this pod. Each is a line of the log that deviceChanges protects. They
-// do not count with the changes that admins make: no device can keep its admins from revoking it.
+// Limits of the rotations that devices ask for, on this pod. Each is a line of the log that deviceChanges protects.
+// They do not count with the changes that admins make: no device can keep its admins from revoking it.
 var (
 	deviceRotations = auth.Limit{Rate: 1.0 / 60, Burst: 10} // of one credential
 	tenantRotations = auth.Limit{Rate: 0.5, Burst: 100}     // of a tenant

@@ -172,8 +172,8 @@ func (l *Ledger) writeSome(ctx context.Context, names []string, all bool) (err e
 	return err
 }
 
-// forget drops tenants and the sums of identities that were not used for a while: the store has them. So a pod remembers
-// those that spend now, however many there are on a day.
+// forget drops tenants and the sums of identities that were not used for a while: the store has them. So a pod
+// remembers those that spend now, however many there are on a day.
 func (l *Ledger) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
