@@ -149,3 +149,22 @@ func TestADeviceRotatesItsCredential(t *testing.T) {
 	}
 	p.eventually("the credential ends", func() bool { return challenge(byOperator.Credential) == http.StatusUnauthorized })
 }
+
+// TestADeviceCannotRotateForever: a stolen credential fills neither the log of changes nor the share of its tenant's
+// admins, who can still revoke it.
+func TestADeviceCannotRotateForever(t *testing.T) {
+	p := newPairingPods(t, 1, nil)
+	stolen := p.paired("door-1", nil)
+	rotate := p.urls[0] + "/pair/rotate"
+	answers := map[int]int{}
+	for range 15 {
+		answers[p.ask(http.MethodPost, rotate, stolen, nil, map[string]any{"overlap": 3600}, nil)]++
+	}
+	if answers[http.StatusOK] != 10 || answers[http.StatusTooManyRequests] != 5 {
+		t.Errorf("answers by status: %v", answers)
+	}
+	got := p.ask(http.MethodDelete, p.urls[0]+"/api/devices/door-1", pairToken, nil, nil, nil)
+	if got != http.StatusNoContent {
+		t.Errorf("revoke: %d", got)
+	}
+}

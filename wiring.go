@@ -66,6 +66,10 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 	for _, warning := range conn.Warnings() {
 		g.log.Warn("redis is configured unsafely", "warning", warning)
 	}
+	if len(options.Secrets) > 0 && options.UnsignedToo {
+		g.log.Warn("messages of pods are also accepted without a signature: set FARHAND_FLEET_SECRET_REQUIRED=true when " +
+			"all pods have FARHAND_FLEET_SECRET")
+	}
 	g.redis, g.bus = conn, conn.Bus()
 	return conn.Store(), nil
 }

@@ -13,10 +13,12 @@ import (
 
 	"github.com/farhand/farhand/agent/access/erasure"
 	"github.com/farhand/farhand/api/wire"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
-// eraseTimeout bounds one request. A person with very much needs several.
+// eraseTimeout bounds one request. A person with very much needs several. A tenant erases one person at a time on a
+// pod: each erasure visits all calls of the fleet.
 const eraseTimeout = 60 * time.Second
 
 // eraseUser erases a person of the caller's tenant. The audit log gets the receipt, not the person's id.
@@ -33,6 +35,12 @@ func (h *handler) eraseUser(c *gin.Context, _ *params) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), eraseTimeout)
 	defer cancel()
+	turn, err := h.erasing.Acquire(ctx, share.Owner{Tenant: caller(c).Tenant}, 1)
+	if err != nil {
+		return registry.Errorf(registry.CodeBusy, "This pod erases other persons. Repeat the request.").
+			RetryIn(time.Second)
+	}
+	defer turn.Release()
 	r, err := h.Erasure.Erase(ctx, caller(c).Tenant, user, func(ctx context.Context, s erasure.Session) error {
 		return h.end(ctx, knownSession{key: s.Key, session: s.Connected, info: s.Conversation})
 	})

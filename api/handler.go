@@ -21,37 +21,41 @@ import (
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/api/mcp"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
 // handler has the state of the routes. It is safe for concurrent use.
 type handler struct {
 	Config
-	document     func() ([]byte, error)   // returns the OpenAPI document
-	namesUsers   bool                     // whether credentials can name users
-	builtins     builtins                 // the static ones
-	lastBuiltins atomic.Pointer[builtins] // all of them, as last listed
-	compressors  sync.Pool                // *gzip.Writer
-	answers      sync.Pool                // *[]byte, for answers to calls
-	served       *slots                   // requests with a credential
-	streams      *slots
-	waiting      *slots
-	exports      *slots
-	hub          *feedHub
-	catchingUp   *slots // streams that read a feed themselves
-	reading      *slots // requests that read a large part of the store
-	responses    *byteBudget
-	bodies       *byteBudget
-	access       *accessLog
-	mcp          *mcp.Server
-	pairPolls    *auth.Buckets[netip.Prefix]
-	uploads      *transfers
-	downloads    *transfers
-	changes      *auth.Buckets[string] // of paired devices, by tenant
-	keyChanges   *auth.Buckets[string] // of keys, and revocations, by tenant
-	sampled      *auth.Buckets[string] // traces that callers have marked as sampled, by tenant
-	diagnosing   sync.Mutex            // held while this pod is checked
-	backingUp    sync.Mutex            // held while the state file is sent
+	document        func() ([]byte, error)   // returns the OpenAPI document
+	namesUsers      bool                     // whether credentials can name users
+	builtins        builtins                 // the static ones
+	lastBuiltins    atomic.Pointer[builtins] // all of them, as last listed
+	compressors     sync.Pool                // *gzip.Writer
+	answers         sync.Pool                // *[]byte, for answers to calls
+	served          *slots                   // requests with a credential
+	streams         *slots
+	waiting         *slots
+	exports         *slots
+	hub             *feedHub
+	catchingUp      *slots // streams that read a feed themselves
+	reading         *slots // requests that read a large part of the store
+	responses       *byteBudget
+	bodies          *byteBudget
+	access          *accessLog
+	mcp             *mcp.Server
+	pairPolls       *auth.Buckets[netip.Prefix]
+	uploads         *transfers
+	downloads       *transfers
+	changes         *auth.Buckets[string] // of paired devices, by tenant
+	keyChanges      *auth.Buckets[string] // of keys, and revocations, by tenant
+	deviceRotations *auth.Buckets[string] // that devices ask for, by credential
+	tenantRotations *auth.Buckets[string] // the same, by tenant
+	erasing         *share.Pool           // erasures of persons
+	sampled         *auth.Buckets[string] // traces that callers have marked as sampled, by tenant
+	diagnosing      sync.Mutex            // held while this pod is checked
+	backingUp       sync.Mutex            // held while the state file is sent
 
 	podHeader, nosniff, json []string // values of headers; shared by all answers
 }
@@ -81,12 +85,15 @@ func NewHandler(cfg Config) (*Handler, error) {
 		bodies:     newBodies(cfg.MaxRequestBytes),
 		pairPolls:  auth.NewBuckets[netip.Prefix](pairPolls),
 		uploads:    newTransfers("uploads"), downloads: newTransfers("downloads"),
-		changes:    auth.NewBuckets[string](deviceChanges),
-		keyChanges: auth.NewBuckets[string](keyChanges),
-		sampled:    auth.NewBuckets[string](sampledTraces),
-		access:     newAccessLog(cfg.AccessLog, cfg.Log),
-		namesUsers: auth.NamesUsers(cfg.Auth),
-		podHeader:  []string{cfg.Pod}, nosniff: []string{"nosniff"}, json: []string{"application/json"},
+		changes:         auth.NewBuckets[string](deviceChanges),
+		keyChanges:      auth.NewBuckets[string](keyChanges),
+		sampled:         auth.NewBuckets[string](sampledTraces),
+		deviceRotations: auth.NewBuckets[string](deviceRotations),
+		tenantRotations: auth.NewBuckets[string](tenantRotations),
+		erasing:         share.New(share.Turns(1)),
+		access:          newAccessLog(cfg.AccessLog, cfg.Log),
+		namesUsers:      auth.NamesUsers(cfg.Auth),
+		podHeader:       []string{cfg.Pod}, nosniff: []string{"nosniff"}, json: []string{"application/json"},
 	}
 	h.mcp = mcp.New(mcp.Config{
 		Invoker: cfg.Invoker, Directory: cfg.Directory, Gateway: mcpGateway{h}, Cancels: cfg.Turns, Calls: cfg.Calls,

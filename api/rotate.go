@@ -21,7 +21,26 @@ func formerOf(c registry.Credential) *wire.FormerSecret {
 	return &wire.FormerSecret{ExpiresAt: shownTime(c.FormerEnds), LastUsed: optionalTime(c.FormerUsed)}
 }
 
-// readOverlap reads the body of a rotation, and counts the rotation.
+// Limits of the rotations that devices ask for, on this pod. Each is a line of the log that deviceChanges protects.
+// They do not count with the changes that admins make: no device can keep its admins from revoking it.
+var (
+	deviceRotations = auth.Limit{Rate: 1.0 / 60, Burst: 10} // of one credential
+	tenantRotations = auth.Limit{Rate: 0.5, Burst: 100}     // of a tenant
+)
+
+// mayRotateOwn counts a rotation that a device asks for, or fails if there are too many.
+func (h *handler) mayRotateOwn(c *gin.Context) error {
+	who := caller(c)
+	if !h.deviceRotations.Take(who.Tenant+" "+who.Credential, 1) {
+		e := registry.Errorf(registry.CodeRateLimited, "Nothing was changed: this device asks for a new credential too "+
+			"often. The present one works. Retry later.")
+		e.RetryAfter = time.Minute
+		return e
+	}
+	return mayChange(c, h.tenantRotations, tenantRotations, "rotations by devices")
+}
+
+// readOverlap reads the body of a rotation.
 func (h *handler) readOverlap(c *gin.Context, byDefault time.Duration) (time.Duration, error) {
 	body, err := h.readBody(c)
 	if err != nil {
@@ -38,11 +57,14 @@ func (h *handler) readOverlap(c *gin.Context, byDefault time.Duration) (time.Dur
 		}
 		overlap = time.Duration(r.said.Overlap) * time.Second
 	}
-	return overlap, h.mayChangeKeys(c)
+	return overlap, nil
 }
 
 func (h *handler) rotateKey(c *gin.Context, _ *params) error {
 	overlap, err := h.readOverlap(c, auth.DefaultOverlap)
+	if err == nil {
+		err = h.mayChangeKeys(c)
+	}
 	if err != nil {
 		return err
 	}
@@ -59,6 +81,9 @@ func (h *handler) rotateKey(c *gin.Context, _ *params) error {
 // rotateDevice is for admins: approvers must not get a secret with which they could act as the device.
 func (h *handler) rotateDevice(c *gin.Context, _ *params) error {
 	overlap, err := h.readOverlap(c, auth.DefaultOverlap)
+	if err == nil {
+		err = h.mayChangeKeys(c)
+	}
 	if err != nil {
 		return err
 	}
@@ -81,6 +106,9 @@ func (h *handler) rotateOwn(c *gin.Context, _ *params) error {
 	if kind, ok := auth.SecretKind(presented); !ok || kind != registry.CredentialDevice {
 		return registry.Errorf(registry.CodeInvalidRequest,
 			"Only a paired device rotates its credential here. Admins rotate API keys with POST /api/keys/{id}/rotate.")
+	}
+	if err := h.mayRotateOwn(c); err != nil {
+		return err
 	}
 	digest := auth.SecretDigest(presented)
 	own, err := h.Credentials.CredentialByDigest(storeContext(c), digest)

@@ -166,10 +166,26 @@ func (h *handler) checkUnused(ctx context.Context, tenant string) error {
 	if err != nil {
 		return err
 	}
+	if err := h.checkEmpty(ctx, tenant); err != nil {
+		return err
+	}
 	lines, more, err := h.AuditLog.ReadAudit(ctx, registry.AuditQuery{Tenant: tenant})
 	if err == nil && (more != "" || slices.ContainsFunc(lines, func(e registry.AuditEntry) bool {
 		return e.Action != registry.AuditTenantKey && e.Action != registry.AuditTenantBudget
 	})) {
+		err = errTenantUsed
+	}
+	return err
+}
+
+// checkEmpty fails if a tenant has devices or conversations. They may be older than the list of tenants.
+func (h *handler) checkEmpty(ctx context.Context, tenant string) error {
+	devices, err := h.Tenants.CountSessions(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	said, next, err := h.Conversations.ListConversations(ctx, registry.ConversationQuery{Tenant: tenant, Limit: 1})
+	if err == nil && (devices[0] > 0 || len(said) > 0 || next != nil) {
 		err = errTenantUsed
 	}
 	return err

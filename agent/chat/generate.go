@@ -53,7 +53,7 @@ func (l *loop) generate(ctx context.Context, listed []agent.ShownTool) (provider
 	answer.Message = l.mark.redactAnswer(answer.Message)
 
 	said := draft.message()
-	l.count(request, answer, said)
+	l.count(request, answer, said, err != nil)
 	if failed, ok := errors.AsType[*provider.Error](err); ok {
 		l.failed = failed.Kind
 	}
@@ -94,14 +94,17 @@ func (l *loop) stream(draft *draft, d provider.Delta) {
 }
 
 // count adds the tokens of an answer. If the provider reports none, it adds an estimate, so that the limit still holds.
-func (l *loop) count(r provider.Request, a provider.Answer, said provider.Message) {
+func (l *loop) count(r provider.Request, a provider.Answer, said provider.Message, interrupted bool) {
 	l.usage.Input += a.Usage.Input
 	l.usage.Output += a.Usage.Output
 	l.usage.Cached += a.Usage.Cached
 	used := a.Usage
+	said.ToolCalls = a.Message.ToolCalls
 	if used == (provider.Usage{}) {
-		said.ToolCalls = a.Message.ToolCalls
 		used = provider.Usage{Input: estimateFixed(r) + estimateAll(r.Messages), Output: estimate(said)}
+	}
+	if interrupted { // some models say how much they wrote at the end: a caller that leaves before pays for what came
+		used.Output = max(used.Output, estimate(said))
 	}
 	l.tokens += used.Input + used.Output
 	if l.budget != nil {

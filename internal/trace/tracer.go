@@ -40,7 +40,7 @@ func (t Tracer) Serve(
 	if t.tracer == nil {
 		return ctx, Span{}
 	}
-	from := remote(ctx, parent, state)
+	from, name := remote(ctx, parent, state), cut(name)
 	if c := otel.SpanContextFromContext(from); c.IsSampled() && !allow() {
 		return start(ctx, t.tracer, kind, name, "", otel.WithNewRoot(), otel.WithLinks(otel.Link{SpanContext: c}))
 	}

@@ -79,6 +79,9 @@ func (s *store) rotate(
 	if !c.ExpiresAt.IsZero() && c.ExpiresAt.Before(c.FormerEnds) {
 		c.FormerEnds = c.ExpiresAt
 	}
+	if keep == before.Former && before.FormerEnds.Before(c.FormerEnds) {
+		c.FormerEnds = before.FormerEnds // a former secret cannot prolong its own life
+	}
 	if r.Overlap == 0 {
 		c.Former, c.FormerEnds = "", time.Time{}
 	}

@@ -83,11 +83,14 @@ var rotationTests = []subtest{
 	{name: "a second rotation keeps two secrets", run: func(f *fixture) {
 		f.issue(f.credential("s1"))
 		f.rotate("s1", "s2", registry.Rotation{Overlap: time.Hour})
-		f.rotate("s1", "s3", registry.Rotation{Overlap: time.Hour})
+		first := f.rotate("s1", "s3", registry.Rotation{Overlap: time.Hour})
 		f.wantSecrets("s1", "s2 s3")
-		// A device that lost the answer still has the former secret.
-		f.rotate("s1", "s4", registry.Rotation{Overlap: time.Hour, Keep: f.digest("s2")})
+		// A device that lost the answer still has the former secret, which cannot prolong its own life.
+		again := f.rotate("s1", "s4", registry.Rotation{Overlap: 9 * time.Hour, Keep: f.digest("s2")})
 		f.wantSecrets("s1", "s2 s4")
+		if !again.FormerEnds.Equal(first.FormerEnds) {
+			f.Errorf("the former secret ends at %v, then at %v", first.FormerEnds, again.FormerEnds)
+		}
 		f.must(errOf(f.store.UpdateCredential(f.ctx, f.tenant, "s1", func(c *registry.Credential) error {
 			c.Name, c.Former = "renamed", ""
 			return nil

@@ -26,7 +26,7 @@ const (
 	leftShare  = 100 // a pod admits a hundredth of what is left on its own
 	storeWait  = time.Second
 	maxSums    = 10_000           // identities of a tenant that a pod counts one by one
-	idleTenant = 10 * time.Minute // after which a pod forgets a tenant
+	idleTenant = 10 * time.Minute // after which a pod forgets a tenant, and the sum of an identity
 )
 
 // Store is the part of registry.Store that a Ledger needs.
@@ -82,6 +82,7 @@ type sum struct {
 	until   time.Time      // when the day ends
 	sent    registry.Spent // that is on its way to the store
 	pending registry.Spent // that was not sent yet
+	used    time.Time
 }
 
 // limitsOf returns the limits of a sum.
@@ -109,6 +110,7 @@ func (t *tenant) sum(identity string) *sum {
 		s = new(sum)
 		t.sums[identity] = s
 	}
+	s.used = time.Now()
 	return s
 }
 

@@ -173,7 +173,8 @@ func (l *Ledger) writeSome(ctx context.Context, some []*tenant) (err error) {
 	return err
 }
 
-// forget drops tenants that were not used for a while, and the sums of yesterday's identities.
+// forget drops tenants and the sums of identities that were not used for a while: the store has them. So a pod
+// remembers those that spend now, however many there are on a day.
 func (l *Ledger) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,7 +184,7 @@ func (l *Ledger) forget() {
 		for identity, s := range t.sums {
 			if s.pending != (registry.Spent{}) || s.sent != (registry.Spent{}) {
 				waits = true
-			} else if identity != "" && s.day != "" && !now.Before(s.until) {
+			} else if identity != "" && now.Sub(s.used) > idleTenant {
 				delete(t.sums, identity)
 			}
 		}
