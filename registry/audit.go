@@ -91,9 +91,7 @@ func AuditActions() []string {
 		AuditPairLook, AuditPairDecide, AuditDeviceUpdate, AuditDeviceRevoke, AuditDeviceTools, AuditApprovalAsk,
 		AuditApproval, AuditGrantRevoke, AuditPolicyReload, AuditSessionKick, AuditSessionRename, AuditTurnAbort,
 		AuditCallCancel, AuditDoctor, AuditBackup, AuditTenantKey, AuditTenantBudget, AuditBudgetWarning,
-		AuditBudgetSpent,
-		AuditCallCancel, AuditDoctor, AuditBackup, AuditKeyRotate, AuditDeviceRotate,
-		AuditUserErase,
+		AuditBudgetSpent, AuditKeyRotate, AuditDeviceRotate, AuditUserErase,
 	}
 }
 

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestEveryCommandIsTried: what the store, the bus and their scripts send is in the table of commands.
+// TestEveryCommandIsTried: what the store, the bus and their scripts send is in the table of commands, but for exports
+// and imports: no pod does them, but an operator.
 func TestEveryCommandIsTried(t *testing.T) {
 	tried := make(map[string]bool)
 	for _, line := range commands {
@@ -24,6 +25,10 @@ func TestEveryCommandIsTried(t *testing.T) {
 			t.Fatalf("%s: %v, %v", pattern, files, err)
 		}
 		for _, file := range files {
+			switch filepath.Base(file) {
+			case "export.go", "import.go":
+				continue
+			}
 			if strings.HasSuffix(file, "_test.go") {
 				continue
 			}
