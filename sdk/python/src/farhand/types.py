@@ -2199,10 +2199,10 @@ class _Ready(TypedDict):
 class Ready(_Ready, total=False):
     """Ready says that new traffic can come to a pod."""
 
-    warnings: list[Literal["policy_file_refused", "certificate_refused"]]
+    warnings: list[Literal["policy_file_refused", "model_prices_refused", "certificate_refused"]]
     """Warnings for the operator. The pod still serves. policy_file_refused: the current policy file is invalid, and the
-    previous one is in force. certificate_refused: the current files of the certificate cannot be used, and an earlier
-    certificate is in use.
+    previous one is in force; model_prices_refused says the same of the file of model prices. certificate_refused: the
+    current files of the certificate cannot be used, and an earlier certificate is in use.
     """
 
 

@@ -1502,8 +1502,8 @@ export type RateLimit = {
 /** Ready says that new traffic can come to a pod. */
 export type Ready = {
   status: "ready";
-  /** Warnings for the operator. The pod still serves. policy_file_refused: the current policy file is invalid, and the previous one is in force. certificate_refused: the current files of the certificate cannot be used, and an earlier certificate is in use. */
-  warnings?: Array<"policy_file_refused" | "certificate_refused">;
+  /** Warnings for the operator. The pod still serves. policy_file_refused: the current policy file is invalid, and the previous one is in force; model_prices_refused says the same of the file of model prices. certificate_refused: the current files of the certificate cannot be used, and an earlier certificate is in use. */
+  warnings?: Array<"policy_file_refused" | "model_prices_refused" | "certificate_refused">;
 };
 
 /** Receipt says what of a person was erased. It does not name the person. */
