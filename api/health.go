@@ -186,6 +186,7 @@ func (h *Handler) Pools() map[string]share.Stats {
 		"catching_up": p.catchingUp.pool.Stats(), "reading": p.reading.pool.Stats(),
 		"answer_bytes": p.responses.pool.Stats(), "body_bytes": p.bodies.pool.Stats(),
 		"uploads": p.uploads.files.pool.Stats(), "downloads": p.downloads.files.pool.Stats(),
+		"erasures": p.erasing.Stats(),
 	}
 }
 

@@ -11,8 +11,10 @@ import (
 	"testing"
 
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/erasure"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
 )
 
 // byTenantAndUser takes "tenant/user" for a token.
@@ -35,6 +37,7 @@ var attacks = map[string]func(*testing.T){
 	"requests waiting for a call": takeWaits,
 	"audit log exports":           takeExports,
 	"audit log and usage reads":   takeReads,
+	"erasures of persons":         takeErasures,
 }
 
 // elsewhere are the other rows, by the folder of the package that has the pool, with the name of the test that does so
@@ -353,6 +356,46 @@ func takeReads(t *testing.T) {
 	f.eventually("another tenant to read", func() bool { return log.reading() == 3 })
 	close(log.open)
 	reading.Wait()
+}
+
+// heldStore erases when its log opens.
+type heldStore struct {
+	registry.Store
+	log *heldLog
+}
+
+func (s heldStore) EraseOf(ctx context.Context, _, _ string, _ registry.PersonalKind) (int, error) {
+	_, _, err := s.log.ReadAudit(ctx, registry.AuditQuery{})
+	return 0, err
+}
+
+// takeErasures fills the share of a tenant with erasures that do not end. The others wait.
+func takeErasures(t *testing.T) {
+	log, arrived := newHeldLog(), make(chan struct{}, 4)
+	f := newFleet(t, setup{change: func(c *api.Config) {
+		c.Auth = arrivals{adminOf{}, arrived}
+		c.Erasure = erasure.New(erasure.Config{Store: heldStore{memory.New(memory.Options{}), log}})
+	}})
+	var erasing sync.WaitGroup
+	erase := func(who string) {
+		erasing.Go(func() {
+			erasure := request{method: http.MethodDelete, path: "/api/users/anna"}
+			if r, err := f.try(sentBy(who, erasure)); err != nil || r.status != http.StatusOK {
+				t.Errorf("%s: %d %v", who, r.status, err)
+			}
+		})
+	}
+	for range cap(arrived) - 1 {
+		erase(hostileTenant + "/root")
+	}
+	for range cap(arrived) - 1 {
+		await(t, "a request", arrived)
+	}
+	f.eventually("the share of the tenant to be full", func() bool { return log.reading() == 1 })
+	erase("other/root")
+	f.eventually("another tenant to erase", func() bool { return log.reading() == 2 })
+	close(log.open)
+	erasing.Wait()
 }
 
 func takeExports(t *testing.T) {

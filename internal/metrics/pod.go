@@ -466,7 +466,7 @@ func busMessages(n bus.Stats) []current {
 var poolNames = []string{
 	"answer_bytes", "argument_bytes", "attribute_bytes", "body_bytes", "browsers", "catching_up",
 	"checked_answer_bytes", "checked_answers", "checking_schemas", "commands", "compiling_schemas", "decoding",
-	"decoding_large", "downloads", "errands", "exports", "hook_bytes", "hook_messages", "hook_questions",
+	"decoding_large", "downloads", "erasures", "errands", "exports", "hook_bytes", "hook_messages", "hook_questions",
 	"idle_connections", "large_argument_bytes", "large_checked_answer_bytes", "late_answers", "mcp_answer_bytes",
 	"mcp_calls", "message_bytes", "offered_bytes", "opening", "parsing", "reading", "registering", "requests",
 	"returning_calls", "running_calls", "sockets", "streams", "tasks", "turn_bytes", "turns", "unsent_bytes",

@@ -26,6 +26,7 @@ var poolRows = map[string]string{
 	"decoding_large":             "decoding of frames over 16 KiB",
 	"downloads":                  "file downloads",
 	"errands":                    "calls from other pods to stateful tools here",
+	"erasures":                   "erasures of persons",
 	"exports":                    "audit log exports",
 	"hook_bytes":                 "requests and responses of one HTTP hook (bytes)",
 	"hook_messages":              "approval notifications to one HTTP hook",
