@@ -110,7 +110,8 @@ func (l *Live) apply(page registry.ChangePage) {
 		l.place, l.seq = c.Place, c.Seq
 		revoked = revoked || c.Revoked
 		if c.Kind == registry.ChangeCredential && !c.Revoked { // its secret may have changed
-			l.lookUpOf(c.Tenant, CredentialName(registry.CredentialKey, c.ID), CredentialName(registry.CredentialDevice, c.ID))
+			key, device := registry.CredentialKey, registry.CredentialDevice
+			l.lookUpOf(c.Tenant, CredentialName(key, c.ID), CredentialName(device, c.ID))
 		}
 	}
 	if revoked {

@@ -107,9 +107,10 @@ func (l *Ledger) refuse(t *tenant, identity string, kind int, left time.Duration
 		whose, per = "you", "identity"
 	}
 	name := registry.SpentKinds[kind]
+	limit := AmountText(name, t.limitsOf(identity).Amounts()[kind])
 	left = max(left, time.Second).Round(time.Second)
 	e := registry.Errorf(registry.CodeBudgetExceeded, "The day's budget of %s for %s is spent. It begins anew at "+
-		"midnight UTC, in %v. A fleet operator can raise it.", AmountText(name, t.limitsOf(identity).Amounts()[kind]), whose, left)
+		"midnight UTC, in %v. A fleet operator can raise it.", limit, whose, left)
 	e.Rule, e.RetryAfter = "budget."+per+"."+name, left
 	return e
 }
