@@ -23,6 +23,7 @@ type Idle struct {
 	mu     sync.Mutex
 	waits  [awaited]*list.List // of waiter, longest waiting first
 	places map[waiter]idlePlace
+	held   int   // waiters in waits
 	closed int64 // since start
 }
 
@@ -47,7 +48,7 @@ func (s *stream) Close() error { return s.control.SetReadDeadline(time.Now()) }
 
 type idlePlace struct {
 	awaits awaits
-	at     *list.Element
+	at     *list.Element // nil once closed: what had come before is still read, and does not make it wait again
 }
 
 // NewIdle returns a bound of most connections.
@@ -126,15 +127,21 @@ func (i *Idle) update(conn waiter, awaits awaits) {
 func (i *Idle) place(conn waiter, awaits awaits) waiter {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if place, ok := i.places[conn]; ok {
+	place, known := i.places[conn]
+	if known && place.at != nil {
 		i.waits[place.awaits].Remove(place.at)
-		delete(i.places, conn)
+		i.held--
 	}
 	if awaits == nothing {
+		delete(i.places, conn)
+		return nil
+	}
+	if known && place.at == nil {
 		return nil
 	}
 	i.places[conn] = idlePlace{awaits, i.waits[awaits].PushBack(conn)}
-	if len(i.places) <= i.most {
+	i.held++
+	if i.held <= i.most {
 		return nil
 	}
 	crowd := i.waits[awaits]
@@ -144,7 +151,8 @@ func (i *Idle) place(conn waiter, awaits awaits) waiter {
 		}
 	}
 	longest := crowd.Remove(crowd.Front()).(waiter)
-	delete(i.places, longest)
+	i.places[longest] = idlePlace{awaits: nothing}
+	i.held--
 	i.closed++
 	return longest
 }
@@ -154,6 +162,6 @@ func (i *Idle) Pool() map[string]share.Stats {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return map[string]share.Stats{"idle_connections": {
-		Held: int64(len(i.places)), Refused: map[share.Bound]int64{share.Pod: i.closed},
+		Held: int64(i.held), Refused: map[share.Bound]int64{share.Pod: i.closed},
 	}}
 }
