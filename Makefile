@@ -57,7 +57,7 @@ SDK ?= client sdk-python python-client kotlin desktop soak
 sdk: ## what only a change of an SDK or of the desktop device breaks, with its installs; SDK="kotlin client" for some
 	@GO=$(GO) sh .ci/extra $(SDK)
 
-OPS ?= release alerts chart proxies compose upgrade otlp
+OPS ?= release alerts chart proxies compose upgrade week otlp
 ops: ## how Farhand is run: what only a change of its own breaks, with its installs; OPS="chart alerts" for some
 	@GO=$(GO) sh .ci/extra $(OPS)
 
