@@ -31,7 +31,8 @@ var composeChosen = flag.Bool("compose", false,
 var composeVictims = []string{"redis", "farhand-1", "balancer", "farhand-2", "prometheus", "farhand-3"}
 
 // TestCompose starts the fleet of deploy/compose.yaml with its one command in an engine of its own, uses it as
-// docs/deploy.md says, and kills each container while devices are called. Docker restarts it, and no call is lost but what docs/faults.md says.
+// docs/deploy.md says, and kills each container while devices are called. Docker restarts it, and no call is lost but
+// what docs/faults.md says.
 func TestCompose(t *testing.T) {
 	if !*composeChosen {
 		t.Log("the fleet of compose is not chosen (-compose), so there is nothing to do")
