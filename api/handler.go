@@ -237,6 +237,7 @@ func (h *handler) toolRoutes() []route {
 		{http.MethodGet, pathCalls, callers, calls, h.reserving(pageCost, h.listCalls)},
 		{http.MethodGet, pathCalls + "/:id", callers, []string{"wait_ms"}, h.getCall},
 		{http.MethodDelete, pathCalls + "/:id", callers, nil, h.audited(registry.AuditCallCancel, h.cancelCall)},
+		{http.MethodGet, "/api/devices/:id/queue", callers, nil, h.reserving(pageCost, h.listQueue)},
 		{http.MethodGet, pathCalls + "/:id/events", callers, []string{"last_event_id", ticketQuery}, h.callEvents},
 	}
 }
