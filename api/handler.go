@@ -214,8 +214,8 @@ func (h *handler) routes() []route {
 func (h *handler) toolRoutes() []route {
 	page := []string{"limit", "cursor"}
 	filters := []string{"name", "q", "session_id", "device_id", "user_id", "label", "source_type"}
-	tools, toolsAs := slices.Concat(filters, page), slices.Concat(filters, []string{"view", "format"}, page)
-	sessions := []string{"device_id", "user_id", "label", "tool", "connected", "limit", "cursor"}
+	tools, toolsAs := slices.Concat(filters, page), slices.Concat(filters, []string{"view", "format", "presence"}, page)
+	sessions := []string{"device_id", "user_id", "label", "tool", "connected", "presence", "limit", "cursor"}
 	calls := []string{"tool", "session_id", "device_id", "user", "pod", "state", "from", "to", "limit", "cursor"}
 	return []route{
 		{http.MethodGet, pathTools, callers, toolsAs, h.listToolsByQuery},

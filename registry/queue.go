@@ -111,6 +111,7 @@ type KnownDevice struct {
 	Session  Session    // the last one: only the key and what the device says about itself
 	Tools    []ToolSpec // ordered by name
 	LastSeen time.Time
+	After    int // KnownQuery.Skip of the devices after it
 }
 
 // DeviceMemory is a device to remember for the time Life.

@@ -29,6 +29,17 @@ type CallRequest struct {
 	// tool like the longest connected one. Among several with the same `device_id`, both use the longest connected one.
 	// Default: the error `ambiguous_target`.
 	Select string `json:"select,omitempty" schema:"enum=any|newest"`
+
+	// Lets a call to a sleeping device wait for it. `target` must then name one device.
+	Queue *Queue `json:"queue,omitempty"`
+}
+
+// Queue lets a call to a sleeping device wait for it.
+//
+//schema:closed
+type Queue struct {
+	// The longest wait, 1 s to the gateway's maximum (`FARHAND_QUEUE_TTL`).
+	TTLMS int64 `json:"ttl_ms" schema:"minimum=1000"`
 }
 
 // Target selects the session. All members must match.

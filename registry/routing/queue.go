@@ -94,6 +94,13 @@ func (q *Queue) Serve(s QueueStarter) {
 	q.wake()
 }
 
+// serves returns what starts queued calls; nil: nothing yet.
+func (q *Queue) serves() QueueStarter {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.starter
+}
+
 func (q *Queue) run() {
 	q.wg.Go(q.lookUntil)
 	q.wg.Go(q.sweepUntil)
@@ -234,10 +241,7 @@ func (q *Queue) drain(l *LocalSession, device string) {
 func (q *Queue) deliver(l *LocalSession, c registry.QueuedCall) time.Duration {
 	ctx, cancel := context.WithTimeout(q.ctx, storeTimeout)
 	defer cancel()
-	q.mu.Lock()
-	starter := q.starter
-	q.mu.Unlock()
-	begun, err := starter.StartQueued(ctx, l.Session(), c)
+	begun, err := q.serves().StartQueued(ctx, l.Session(), c)
 	if err != nil {
 		q.log.Debug("queued call not started; the pod retries", "call", c.CallID, "error", err)
 		return queueRetry
@@ -434,7 +438,9 @@ func (q *Queue) Known(
 // sweepUntil ends calls that have expired until the pod closes.
 func (q *Queue) sweepUntil() {
 	for pause.For(q.ctx, queueSweep) == nil {
-		q.sweep()
+		if q.serves() != nil {
+			q.sweep()
+		}
 	}
 }
 

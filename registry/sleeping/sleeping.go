@@ -196,10 +196,10 @@ func (s *store) KnownDevices(ctx context.Context, q registry.KnownQuery) ([]regi
 	}
 	var known []registry.KnownDevice
 	var sets []documents.Ref
-	for _, doc := range found {
+	for i, doc := range found {
 		d, err := documents.Decode[device](doc, registry.ErrUnknownDevice)
 		if of := d.session(q.Tenant); err == nil && q.Matches(of) {
-			known = append(known, registry.KnownDevice{Session: of, LastSeen: d.Seen})
+			known = append(known, registry.KnownDevice{Session: of, LastSeen: d.Seen, After: q.Skip + i + 1})
 			sets = append(sets, in.Ref(setDoc+d.Tools))
 		}
 	}
