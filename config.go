@@ -11,6 +11,7 @@ import (
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/internal/envconf"
 	"github.com/farhand/farhand/internal/secret"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 // EnvPrefix is the prefix of every variable that LoadConfig reads.
@@ -92,10 +93,17 @@ type Config struct {
 	CallLog        ByteSize      `env:"CALL_LOG" envDefault:"1MiB" doc:"Bytes stored of a call's progress reports, at most 3MiB. With its output, a call adds at most 8 MB to the store."`
 	NewToolBytes   ByteSize      `env:"NEW_TOOL_BYTES" envDefault:"64MiB" doc:"Bytes of new tool definitions per tenant over twice FARHAND_SESSION_TTL, half of them at once, an eighth per session. Definitions that a device already offers are free."`
 	OfferedBytes   ByteSize      `env:"MAX_OFFERED_BYTES" envDefault:"512MiB" doc:"Bytes of tool definitions offered on this pod, at most half per tenant. Equal definitions of a tenant count once. Further tools are rejected."`
-	PingInterval   time.Duration `env:"PING_INTERVAL" envDefault:"20s" doc:"Interval of pings to a device, well below the load balancer's idle timeout."`
-	PongTimeout    time.Duration `env:"PONG_TIMEOUT" envDefault:"45s" doc:"A device that answers no ping for this long is disconnected."`
-	Pairing        string        `env:"PAIRING" envDefault:"code" doc:"Devices that may request pairing. code: all; the approver enters the code that the device shows. open: all; approvers of the default tenant also see the requests and need no code. off: none."`
-	PairingTTL     time.Duration `env:"PAIRING_TTL" envDefault:"5m" doc:"Time to approve a device, and then to collect its credential; at most 1h."`
+
+	PairedRetention time.Duration `env:"PAIRED_RETENTION" envDefault:"720h" doc:"How long a paired device, or one that its token names, is remembered after it was last connected: its name, labels and tools. Calls can wait for a device that is remembered (docs/devices.md)."`
+	DeviceRetention string        `env:"DEVICE_RETENTION" envDefault:"24h" doc:"The same for other devices with a device_id. 0: they are not remembered."`
+
+	// Queue limits the calls that wait for sleeping devices.
+	Queue routing.QueueConfig
+
+	PingInterval time.Duration `env:"PING_INTERVAL" envDefault:"20s" doc:"Interval of pings to a device, well below the load balancer's idle timeout."`
+	PongTimeout  time.Duration `env:"PONG_TIMEOUT" envDefault:"45s" doc:"A device that answers no ping for this long is disconnected."`
+	Pairing      string        `env:"PAIRING" envDefault:"code" doc:"Devices that may request pairing. code: all; the approver enters the code that the device shows. open: all; approvers of the default tenant also see the requests and need no code. off: none."`
+	PairingTTL   time.Duration `env:"PAIRING_TTL" envDefault:"5m" doc:"Time to approve a device, and then to collect its credential; at most 1h."`
 
 	Console string `env:"CONSOLE" envDefault:"on" doc:"on: serve the console at /console/ and the device page at /device. off: neither."`
 

@@ -35,6 +35,9 @@ import (
 // minDuration is the minimum of every duration. Below it the gateway would be busy with upkeep only.
 const minDuration = 100 * time.Millisecond
 
+// maxQueueTTL is the longest that FARHAND_QUEUE_TTL may be.
+const maxQueueTTL = 30 * 24 * time.Hour
+
 // Check reports every setting that New would reject, without starting anything: values, files, and settings that
 // contradict each other or the options. Only New checks whether external services answer and whether folders are
 // writable.
@@ -63,6 +66,15 @@ func (c Config) validate(a auth.Authenticator) error {
 	check.that(c.ToolMemory >= registry.ToolMemoryShare*registry.MaxToolMemory, "TOOL_MEMORY_BYTES",
 		"must be at least 4MiB")
 	check.that(c.CallLog <= routing.MaxCallLog, "CALL_LOG", "must be at most 3MiB")
+	if _, err := c.memory(); err != nil {
+		check.that(false, "DEVICE_RETENTION", "must be a duration, for example 24h, or 0")
+	}
+	check.that(c.Queue.TTL >= registry.MinQueueTTL && c.Queue.TTL <= maxQueueTTL, "QUEUE_TTL", "must be 1s to 30 days")
+	for name, n := range map[string]int{
+		"QUEUE_DEVICE": c.Queue.Device, "QUEUE_USER": c.Queue.User, "QUEUE_TENANT": c.Queue.Tenant,
+	} {
+		check.that(n > 0, name, "must be greater than zero")
+	}
 	check.that(c.FrameRate > 0 && c.FrameBurst >= 1, "FRAME_RATE, FRAME_BURST", "must be greater than zero")
 	check.that(c.OpenRate > 0 && c.OpenBurst >= 1, "OPEN_RATE, OPEN_BURST", "must be greater than zero")
 	check.that(c.CallTimeout <= c.MaxCallTimeout, "CALL_TIMEOUT", "must not be longer than FARHAND_MAX_CALL_TIMEOUT")

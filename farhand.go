@@ -159,8 +159,13 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 		return err
 	}
 	g.schemas = schema.NewValidator()
+	devices, err := g.cfg.memory()
+	if err != nil {
+		return err
+	}
 	g.pod, err = routing.NewPod(routing.PodConfig{
 		ID: g.cfg.PodID, Store: store, Bus: g.bus, Limits: g.cfg.storeLimits(), SendTimeout: g.cfg.RedisTimeout,
+		Queue: g.cfg.Queue, Devices: devices,
 		MaxInFlight: g.cfg.MaxCalls, CallBytes: g.cfg.CallBytes, CallLog: g.cfg.CallLog,
 		NewToolBytes: g.cfg.NewToolBytes, OfferedBytes: g.cfg.OfferedBytes,
 		HistoryBytes: g.cfg.HistoryBytes, Log: g.log, Tracer: g.tracer, CheckOutput: g.schemas.CheckOutput,

@@ -41,6 +41,7 @@ var matrix = []line{
 	{"GET /api/calls/{id}", "caller", "call", 200, 404, ""},
 	{"DELETE /api/calls/{id}", "caller", "call", 200, 404, ""},
 	{"GET /api/calls/{id}/events", "caller", "call", 200, 404, ""},
+	{"GET /api/devices/{id}/queue", "caller", "", 404, 0, ""}, // no such device is known
 	{"GET /api/events", "caller approver", "", 200, 0, ""},
 	{"POST /api/events/tickets", "caller approver", "", 201, 0, `{}`},
 	{"POST /v1/chat/completions", "caller", "session", 200, 404,

@@ -26,9 +26,11 @@ import (
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/agent/tools/upstream"
 	"github.com/farhand/farhand/api"
+	"github.com/farhand/farhand/internal/days"
 	"github.com/farhand/farhand/internal/listener"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 	"github.com/farhand/farhand/ws"
 )
 
@@ -41,6 +43,15 @@ func (c Config) storeLimits() registry.Limits {
 		AuditBytes: int(c.AuditBytes), Credentials: c.MaxCredentials, ChangeTTL: c.changeTTL(),
 		Revocations: c.MaxRevocations, UsageTTL: c.UsageTTL, UsageRows: c.UsageRows, PlaceTTL: c.placeTTL(),
 	}
+}
+
+// memory returns how long devices are remembered.
+func (c Config) memory() (routing.MemoryConfig, error) {
+	others, err := days.Parse(c.DeviceRetention)
+	if err == nil && others < 0 {
+		err = errors.New("is negative")
+	}
+	return routing.MemoryConfig{Paired: c.PairedRetention, Others: others}, err
 }
 
 // openStore connects to the shared store and returns it: the program's, Redis, or memory.
@@ -173,12 +184,13 @@ func (g *Gateway) openOperation(a *core) (err error) {
 		Guards: []agent.Hook{agent.NewBudgets(g.budgets), loops}, Hooks: hooks,
 		Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout,
 		Log: g.log, Tracer: g.tracer, Pod: g.pod.ID(), Live: g.live, Audit: g.audit, Files: g.files,
-		Places:    g.pod.Places,
+		Places: g.pod.Places, Queue: g.pod.Queue, QueueTTL: g.cfg.Queue.TTL,
 		Meter:     meters{g.monitor.set.Calls, g.usage, callBytes{g.budgets}},
 		Limits:    agent.NewRateLimits(a.store, g.cfg.callLimits(), g.cfg.LimitsFail == limitsOpen, g.log),
 		Approvals: g.approvals, ApprovalTimeout: g.cfg.ApprovalTime, DeferredTimeout: g.cfg.DeferredTime,
 	})
 	g.approvals.Serve(a.invoker)
+	g.pod.Queue.Serve(a.invoker)
 	a.conversations, err = g.openAgent(a.store, a.invoker, a.rules, a.localTools)
 	return err
 }
@@ -214,6 +226,7 @@ func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
 		Pages: pages, Files: g.files, Resource: g.cfg.resource(), States: a.store, TaskAfter: g.cfg.CallTimeout,
 		Retention: g.cfg.Retention,
 		Invoker:   a.invoker, Calls: g.pod.Calls, Directory: a.store, Conversations: a.store, Kicker: g.pod.Hub,
+		Queue: g.pod.Queue, Devices: a.store,
 		Turns: g.pod.Turns, Policy: a.rules, Auth: a.authenticator, Live: g.live, Credentials: a.store,
 		Erasure: g.erasure(a.store),
 		Origins: a.origins, Approvals: g.approvals, AuditLog: a.store, Usage: a.store, Pod: g.pod.ID(),

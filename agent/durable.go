@@ -1,18 +1,14 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"regexp"
 	"time"
 
 	"github.com/farhand/farhand/agent/access/auth"
-	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/strictjson"
-	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -100,7 +96,8 @@ func (i *Invoker) follow(
 	out.Session = registry.Session{
 		Key: registry.Key{Tenant: rec.Tenant, Session: rec.SessionID}, DeviceID: rec.DeviceID,
 	}
-	if req.Async {
+	if req.Async || rec.State == registry.StateQueued {
+		out.Async = true
 		return nil
 	}
 	if !rec.State.Final() {
@@ -164,154 +161,18 @@ func requestDigest(req *Request) (string, error) {
 		return "", registry.Errorf(registry.CodeInvalidRequest,
 			"The idempotency key must be 1 to 255 printable ASCII characters without spaces.")
 	}
-	rest, err := json.Marshal(map[string]any{
-		"tool": req.Tool, "target": req.Target, "select": req.Select, "timeout": req.Timeout, "async": req.Async,
-	})
+	fields := map[string]any{
+		"tool": req.Tool, "target": req.Target, "select": req.Select, "timeout": req.Timeout,
+		"async": req.Async && !req.queued,
+	}
+	if req.Queue > 0 {
+		fields["queue"] = req.Queue
+	}
+	rest, err := json.Marshal(fields)
 	if err != nil {
 		return "", err
 	}
 	return strictjson.Digest(req.Args.Raw(), rest)
-}
-
-// deferredCall is an asynchronous call that waits for a person, as stored with its approval.
-type deferredCall struct {
-	Caller    auth.Identity   `json:"caller"`
-	Tool      string          `json:"tool"`
-	Session   string          `json:"session,omitempty"` // empty: a local tool
-	Target    registry.Target `json:"target"`            // as requested
-	Args      exactArgs       `json:"args"`              // as requested, before any hook
-	Timeout   time.Duration   `json:"timeout"`           // of the tool, once it may run
-	Allowance time.Duration   `json:"hold,omitempty"`    // how much longer it may take, as of approvalAllowance
-	Endpoint  Endpoint        `json:"endpoint"`
-	Context   ContextKind     `json:"context,omitempty"`
-	Model     bool            `json:"model,omitempty"`
-	Approved  string          `json:"approved"`          // what the approval covers
-	Charged   []string        `json:"charged,omitempty"` // the rate-limit windows that have counted the call
-	Trace     string          `json:"trace,omitempty"`   // as of trace.Context
-}
-
-// exactArgs are arguments that keep their spelling in JSON, because an approval covers the digest of their text.
-// encoding/json would remove white space, and escape signs of HTML.
-type exactArgs struct{ registry.JSON }
-
-// MarshalJSON implements json.Marshaler. It returns the text of the arguments as a string.
-func (a exactArgs) MarshalJSON() ([]byte, error) { return json.Marshal(string(a.Raw())) }
-
-// UnmarshalJSON implements json.Unmarshaler. It also reads the arguments themselves, as earlier builds stored them.
-func (a *exactArgs) UnmarshalJSON(text []byte) (err error) {
-	raw := string(text)
-	if raw[0] == '"' {
-		if err = json.Unmarshal(text, &raw); err != nil {
-			return err
-		}
-	}
-	a.JSON, err = registry.ParseJSON([]byte(raw))
-	return err
-}
-
-func (call *deferredCall) request(a registry.Approval) Request {
-	target := call.Target
-	if call.Session != "" {
-		target.SessionID = call.Session
-	}
-	return Request{
-		CallID: a.CallID, Caller: call.Caller, Tool: call.Tool, Args: call.Args.JSON, Target: target,
-		Timeout: call.Timeout, Endpoint: call.Endpoint, Context: call.Context, Model: call.Model, Async: true,
-		argsBytes: call.Args.Len(),
-	}
-}
-
-// StartDeferred continues the call of a final deferred approval on this pod if it was allowed. Else it ends the record.
-// Only the first pod that tries does either, which the result reports. After an error, retry.
-func (i *Invoker) StartDeferred(ctx context.Context, a registry.Approval, request []byte) (bool, error) {
-	var call deferredCall
-	unread := json.Unmarshal(request, &call)
-	refuse := func(err error) (bool, error) {
-		done, failed := i.cfg.CallLog.Refuse(ctx, a.Tenant, a.CallID, undispatched(err))
-		if registry.IsCallNotFound(failed) {
-			return false, nil
-		}
-		if done && unread == nil {
-			counted := call.request(a)
-			if counted.where = RouteRemote; call.Session == "" {
-				counted.where = RouteLocalTool
-			}
-			i.count(&counted, time.Since(a.CreatedAt), registry.Result{}, err)
-		}
-		return done, failed
-	}
-	if err := denial(a); err != nil {
-		return refuse(err)
-	}
-	if unread != nil {
-		return refuse(fmt.Errorf("read a deferred call: %w", unread))
-	}
-	gone, err := i.callerGone(ctx, call.Caller, a.CreatedAt)
-	if err != nil {
-		return false, err
-	}
-	of := share.Owner{Tenant: a.Tenant, Identity: cmp.Or(call.Caller.User, call.Caller.Note())} // as in the request
-	begun, err := i.cfg.CallLog.Begin(ctx, of, a.CallID, call.Timeout+call.Allowance,
-		func(ctx context.Context, rec registry.Record) (registry.Result, error) {
-			return i.runDeferred(ctx, a, call, &rec, gone)
-		})
-	if registry.IsCallNotFound(err) {
-		return false, nil
-	}
-	return begun, err
-}
-
-// callerGone reports whether the caller's identity has ended. If the time of issue is unknown, the identity counts as
-// issued when the call was requested. An error means that the state is unknown.
-func (i *Invoker) callerGone(ctx context.Context, caller auth.Identity, asked time.Time) (bool, error) {
-	if i.cfg.Live == nil {
-		return caller.Expired(time.Now()), nil
-	}
-	if caller.Issued.IsZero() {
-		caller.Issued = asked
-	}
-	err := i.cfg.Live.Verify(ctx, &caller)
-	if errors.Is(err, registry.CodeUnauthenticated) {
-		return true, nil
-	}
-	return false, err
-}
-
-// runDeferred checks an approved call again, because anything may have changed since the request, and runs it.
-func (i *Invoker) runDeferred(
-	ctx context.Context, a registry.Approval, call deferredCall, rec *registry.Record, gone bool,
-) (registry.Result, error) {
-	req := call.request(a)
-	ctx, span := i.cfg.Tracer.Start(i.cfg.Tracer.Join(ctx, call.Trace), trace.Internal, operationTool, call.Tool)
-	req.traceID, req.traced = trace.ID(ctx), span.Records()
-	p := &prepared{start: time.Now(), approved: call.Approved, approver: approverOf(a), rec: rec}
-	p.inv.charged = call.Charged
-	bound, release := i.bindIdentity(ctx, &call.Caller)
-	defer release()
-	var out Outcome
-	var err error
-	if gone || bound.Err() != nil {
-		req.refused = registry.Errorf(registry.CodeUnauthenticated,
-			"The caller's credentials expired or were revoked while the call waited.")
-	}
-	if err = i.prepare(ctx, &req, p, &out); err == nil && p.approval != nil {
-		err = denial(registry.Approval{Tool: call.Tool, Verdict: registry.Verdict{State: registry.ApprovalWithdrawn}})
-	}
-	if err != nil {
-		err = undispatched(err)
-	}
-	i.noteDecision(p, err)
-	req.where = i.routeOf(p)
-	var res registry.Result
-	if err == nil {
-		res, err = i.runTool(bound, p, true)
-	}
-	res, err = i.endDurable(ctx, p, res, unlessEnded(bound, err))
-	if out.CallID, out.Result = a.CallID, res; span.Records() {
-		endSpan(span, &req, &out, err)
-	}
-	i.count(&req, time.Since(p.start), res, err)
-	return res, err
 }
 
 // Suspended is a call that waits for a person and is held by no pod, with all that Invoke needs to continue it. It must

@@ -65,14 +65,17 @@ func undispatched(err error) *registry.Error {
 // suspended call is light, but its request returns once a person was asked. A durable call has a record first, and runs
 // on without its request. A deferred call is durable, and no pod holds it while a person decides.
 //
-//	 request
-//	    │ prepare: find the tool, run the hooks
-//	    ├──── needs no approval ───────────────────────────────────────────────────────▶ RUNS
-//	    │                                                                                 ▲
-//	    └──── needs approval                                                              │
-//	            ├─ light, durable ──▶ ASKED ── this pod waits ─────────────▶ recheck ─────┤
-//	            ├─ suspended ───────▶ ASKED ── Request.Resume, prepare, wait ▶ recheck ───┤
-//	            └─ deferred ────────▶ ASKED ── StartDeferred on any pod, prepare ─────────┘
+//	request
+//	   │ prepare: find the tool, run the hooks
+//	   ├──── needs no approval ───────────────────────────────────────────────────────▶ RUNS
+//	   │                                                                                 ▲
+//	   └──── needs approval                                                              │
+//	           ├─ light, durable ──▶ ASKED ── this pod waits ─────────────▶ recheck ─────┤
+//	           ├─ suspended ───────▶ ASKED ── Request.Resume, prepare, wait ▶ recheck ───┤
+//	           └─ deferred ────────▶ ASKED ── StartDeferred on any pod, prepare ─────────┘
+//
+// A call with Request.Queue whose device sleeps is queued instead of RUNS: StartQueued, on the pod that has the device,
+// prepares it again.
 //
 //	RUNS ─▶ ENDED: amending hooks, after hooks, record. A refusal ends the call from every state.
 //
@@ -95,6 +98,9 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 	refused := i.prepare(ctx, req, &p, out)
 	if refused == nil && req.AsyncIfLonger > 0 && (p.approval != nil || p.inv.Timeout > req.AsyncIfLonger) {
 		req.Async = true
+	}
+	if refused == nil && p.queue != "" {
+		req.Async, req.queued = true, !req.Async
 	}
 	if refused == nil && p.approval != nil && req.Resume != nil && !req.durable() {
 		if req.Resume.Binding != bindingOf(*p.approval) {
@@ -136,6 +142,9 @@ func (i *Invoker) invokeLight(ctx context.Context, p *prepared, refused error, o
 	}
 	if err == nil {
 		out.Result, err = i.runTool(ctx, p, false)
+		if i.mayQueue(p, err) && !p.rec.Stored {
+			return i.queueInstead(ctx, p, out)
+		}
 		out.State, out.Session = out.Result.State(), p.route.Session
 	}
 	return i.finish(ctx, p, out, err)
@@ -181,6 +190,8 @@ func (i *Invoker) invokeDurable(ctx context.Context, p *prepared, deferred bool,
 		return i.refuseDurable(ctx, p, refused, out)
 	case deferred:
 		return i.deferCall(ctx, p, out)
+	case p.queue != "":
+		return i.queueCall(ctx, p, out)
 	case p.approval != nil: // the timeout covers the wait for approval and the tool
 		p.rec.TimeoutMS += i.approvalTime(p).Milliseconds()
 	}
@@ -223,6 +234,9 @@ func (i *Invoker) runDurable(ctx context.Context, p *prepared) (registry.Result,
 	}
 	if err == nil {
 		res, err = i.runTool(bound, p, true)
+		if again := i.queueRun(ctx, p, err); again != nil {
+			return registry.Result{}, again
+		}
 	}
 	res, err = i.endDurable(ctx, p, res, unlessEnded(bound, err))
 	i.count(p.req, time.Since(p.start), res, err)
@@ -235,13 +249,7 @@ func (i *Invoker) deferCall(ctx context.Context, p *prepared, out *Outcome) erro
 	a.Deferred, a.Pod = true, ""
 	life := cmp.Or(a.Within, i.cfg.DeferredTimeout)
 	p.approval, p.rec.HoldMS = &a, life.Milliseconds()
-	request, err := json.Marshal(deferredCall{
-		Caller: req.Caller, Tool: req.Tool, Session: a.SessionID, Target: req.Target,
-		Args:    exactArgs{req.Args},
-		Timeout: p.inv.Timeout, Allowance: i.approvalAllowance(p),
-		Endpoint: req.Endpoint, Context: req.Context, Model: req.Model,
-		Approved: bindingOf(a), Charged: p.inv.charged, Trace: trace.Context(ctx),
-	})
+	request, err := json.Marshal(i.held(ctx, p, bindingOf(a)))
 	if err != nil {
 		return err
 	}
@@ -304,6 +312,9 @@ func (i *Invoker) recordOf(p *prepared, session *registry.Session) *registry.Rec
 		rec.Tool, rec.Source = p.inv.Spec.Name, cmp.Or(p.inv.Source, registry.SourceLocal)
 	}
 	rec.HoldMS = i.approvalAllowance(p).Milliseconds()
+	if req.Queue > 0 {
+		rec.Queue = session.DeviceKey()
+	}
 	if w := p.waited; w != nil {
 		rec.Stored, rec.Pod, rec.Timeline = w.Stored, w.Pod, w.Timeline
 	}

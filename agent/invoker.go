@@ -73,7 +73,8 @@ type CallLog interface {
 	// can be looked up and cancelled. Cancelling ends the context of wait.
 	Attend(ctx context.Context, rec *registry.Record, wait func(context.Context) error) error
 
-	// Hold, Begin and Refuse are for calls that wait for a person and are held by no pod.
+	// Hold, Begin and Refuse are for calls that wait, for a person or their device, and are held by no pod. If run fails
+	// with a *registry.HeldAgain, the call is queued again.
 	Hold(ctx context.Context, rec registry.Record) (stored registry.Record, created bool, err error)
 	Begin(
 		ctx context.Context, of share.Owner, callID string, timeout time.Duration,
@@ -100,9 +101,14 @@ type Config struct {
 	Audit      auth.Auditor      // records for each call whether it may run; default: no audit
 	Live       Live              // ends calls that outlive their caller's identity; nil: never
 	Places     Places            // finds the pod with the state of local tools; nil: this pod has all of it
+	Queue      Queue             // holds calls for sleeping devices; nil: no call is queued
+	QueueTTL   time.Duration     // the longest that a call may wait there; default 24 h
 	Files      Files             // stores parts of local tools that are too long to be inline; nil: they are dropped
 	Log        *slog.Logger      // default: discard
-	Tracer     trace.Tracer      // continues the traces of deferred calls; default: off
+	Tracer     trace.Tracer      // continues the traces of held calls; default: off
+
+	// Wake is called after a call was queued for a device. It must not block. May be nil.
+	Wake func(ctx context.Context, tenant, deviceID string)
 
 	ApprovalTimeout time.Duration // how long a person has to answer a model's question; default 2 min
 	DeferredTimeout time.Duration // the same for asynchronous calls; default 1 h
@@ -134,6 +140,7 @@ func NewInvoker(cfg Config) *Invoker {
 	cfg.ApprovalTimeout = cmp.Or(max(cfg.ApprovalTimeout, 0), DefaultApprovalTimeout)
 	cfg.DeferredTimeout = cmp.Or(max(cfg.DeferredTimeout, 0), DefaultDeferredTimeout)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	cfg.QueueTTL = cmp.Or(max(cfg.QueueTTL, 0), registry.DefaultQueueTTL)
 	if cfg.Audit == nil {
 		cfg.Audit = auth.NoAudit{}
 	}

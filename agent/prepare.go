@@ -31,6 +31,7 @@ type prepared struct {
 	waited *registry.Record // the record stored while the call waited for its device; nil: none
 	sent   func()           // called once when the device has the call, if its arguments are long; may be nil
 	lost   string           // the loss to report to the caller; empty: none known
+	queue  string           // the queue that the call must join; empty: it may run
 	within time.Time        // when the call must have ended; zero: when its timeout ends
 }
 
@@ -54,6 +55,9 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 	}
 	if req.refused != nil {
 		return req.refused
+	}
+	if err := i.checkQueue(req); err != nil {
+		return err
 	}
 	if p.local == nil {
 		var err error
@@ -91,6 +95,11 @@ func (i *Invoker) resolve(ctx context.Context, p *prepared) error {
 	}
 	until := p.end()
 	route, waits, err := i.cfg.Router.ResolveNow(timed{ctx, until}, req.Caller.Tenant, req.Tool, target, req.Select)
+	if req.Queue > 0 {
+		if done, failed := i.resolveQueued(timed{ctx, until}, p, target, route, err); done {
+			return failed
+		}
+	}
 	if waits {
 		return i.awaitDevice(ctx, p, target, until)
 	}

@@ -155,6 +155,11 @@ type Request struct {
 	Async         bool          // Invoke returns once the call has a record, which later holds the outcome
 	AsyncIfLonger time.Duration // Async if the call may take longer or needs approval; zero: never
 
+	// Queue lets a call to a sleeping device wait for it, for that long. Such a call is asynchronous, whatever Async
+	// says: Outcome.State is then registry.StateQueued. It waits behind the device's earlier queued calls also while the
+	// device is connected. Target must name one device. Zero: the call fails if the device sleeps.
+	Queue time.Duration
+
 	// Suspend makes Invoke return after it has asked for a required approval, with Outcome.Suspended. The tool runs
 	// when a later request passes that as Resume. Asynchronous calls and those with an idempotency key do not suspend.
 	Suspend bool
@@ -192,6 +197,7 @@ type Request struct {
 	traceID   string // of the trace of the request; empty: none
 	traced    bool   // the trace is recorded
 	counted   bool   // the Meter has counted this call, or it is counted when it ends
+	queued    bool   // it became asynchronous because its device sleeps
 }
 
 // dropArgs drops the arguments of a request. Code that continues with them has its own copy.
@@ -216,6 +222,9 @@ type Outcome struct {
 	Approvers []string // who may decide about an asynchronous call that just asked for approval
 	Async     bool     // the call continues without its request
 	Replayed  bool     // the answer is that of an earlier call with the same idempotency key
+
+	Place   int       // of a queued call, from 1 on
+	Expires time.Time // when a queued call expires
 
 	Suspended *Suspended // the call waits for a person, and no pod holds it
 }

@@ -110,14 +110,19 @@ func (h *handler) showCall(
 		return err
 	}
 	r, err := read(ctx, caller(c).Tenant, id)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case c.Request.Method == http.MethodDelete:
-		return h.writeUncached(c, http.StatusOK, recordOf(r)) // the answer to a change must not be cached
-	default:
-		return h.respond(c, recordOf(r))
 	}
+	shown := recordOf(r)
+	if r.State == registry.StateQueued && h.Queue != nil {
+		if shown.Place, err = h.Queue.Place(ctx, &r); err != nil {
+			return err
+		}
+	}
+	if c.Request.Method == http.MethodDelete {
+		return h.writeUncached(c, http.StatusOK, shown) // the answer to a change must not be cached
+	}
+	return h.respond(c, shown)
 }
 
 // checkCall checks that a call exists for the caller. A caller whose credentials name a user sees only calls of that

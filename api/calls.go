@@ -84,7 +84,7 @@ func (h *handler) callTool(c *gin.Context, _ *params) error {
 	switch {
 	case err != nil:
 		return h.explainTarget(target, err)
-	case async:
+	case async, out.Async:
 		return h.accept(c, out)
 	default:
 		return h.answer(c, &out)
@@ -122,7 +122,7 @@ func (h *handler) accept(c *gin.Context, out agent.Outcome) error {
 	return h.writeJSON(c, http.StatusAccepted, wire.CallAccepted{
 		CallID: out.CallID, Mode: registry.ModeAsync, State: out.State,
 		SessionID: out.Session.Key.Session, DeviceID: out.Session.DeviceID, ApprovalID: out.Approval,
-		Approvers: out.Approvers,
+		Approvers: out.Approvers, Place: out.Place, ExpiresAt: optionalTime(out.Expires),
 	})
 }
 
@@ -149,7 +149,7 @@ func (h *handler) readCall(c *gin.Context) (agent.Request, error) {
 	return agent.Request{
 		Endpoint: agent.EndpointAPI,
 		CallID:   notedCall(c), Caller: caller(c), Tool: tool, Args: r.args, Target: r.target, Select: r.sel,
-		Timeout: r.timeout, Async: r.async, IdempotencyKey: r.key,
+		Timeout: r.timeout, Async: r.async, IdempotencyKey: r.key, Queue: r.queue,
 	}, nil
 }
 
@@ -161,7 +161,8 @@ type callRequest struct {
 	timeout  time.Duration // zero when absent
 	sel      registry.Select
 	async    bool
-	key      string // idempotency key; empty when absent
+	key      string        // idempotency key; empty when absent
+	queue    time.Duration // how long the call may wait for its device; zero when absent
 }
 
 // parseCall reads the body of a call. An empty body means {}.
@@ -170,7 +171,7 @@ func parseCall(body []byte) (callRequest, error) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return r, nil
 	}
-	fields, err := readBodyObject(body, "args", "target", "timeout_ms", "mode", "idempotency_key", "select")
+	fields, err := readBodyObject(body, "args", "target", "timeout_ms", "mode", "idempotency_key", "select", "queue")
 	if err != nil {
 		return r, err
 	}
@@ -201,6 +202,8 @@ func (r *callRequest) readField(f strictjson.Member) (err error) {
 		r.async, err = mode == registry.ModeAsync, wrong
 	case "idempotency_key":
 		r.key, err = readString(text, "idempotency_key")
+	case "queue":
+		r.queue, err = readQueue(text)
 	case "select":
 		r.sel, err = readEither(text, "select", registry.SelectAny, registry.SelectNewest)
 	}
@@ -248,11 +251,26 @@ func readLabels(text json.RawMessage) (map[string]string, error) {
 	return labels, nil
 }
 
+// readQueue reads how long a call may wait for its device.
+func readQueue(text json.RawMessage) (time.Duration, error) {
+	fields, err := readObject(text, "queue", "ttl_ms")
+	if err != nil {
+		return 0, err
+	}
+	ttl, ok := fields.get("ttl_ms")
+	if !ok {
+		return 0, wrongType("queue", "an object with ttl_ms")
+	}
+	return readMillis("queue.ttl_ms", ttl)
+}
+
 // readTimeout accepts any whole number above zero. A number too large for a duration means the longest allowed time.
-func readTimeout(text json.RawMessage) (time.Duration, error) {
+func readTimeout(text json.RawMessage) (time.Duration, error) { return readMillis("timeout_ms", text) }
+
+func readMillis(field string, text json.RawMessage) (time.Duration, error) {
 	ms, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil && !(errors.Is(err, strconv.ErrRange) && ms > 0) || ms <= 0 {
-		return 0, wrongType("timeout_ms", "a whole number of milliseconds above zero")
+		return 0, wrongType(field, "a whole number of milliseconds above zero")
 	}
 	return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond, nil
 }
@@ -296,6 +314,9 @@ func summaryOf(r registry.Record) wire.CallRecord {
 		Source: r.Source, TurnID: r.Turn, TraceID: r.TraceID, Mode: r.Mode, State: r.State, Status: r.State.Status(),
 		Dispatched: r.Dispatched, Late: r.Late, Timeline: each(r.Timeline, stepOf),
 		TimeoutMS: r.TimeoutMS, ArgsDigest: r.ArgsDigest, Pod: r.Pod, Owner: r.Owner, ApprovalID: r.Approval,
+	}
+	if r.State == registry.StateQueued {
+		shown.ExpiresAt = shownTime(r.Deadline)
 	}
 	switch {
 	case r.Result != nil:

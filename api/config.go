@@ -54,6 +54,15 @@ type Calls interface {
 	FeedEnd(ctx context.Context, tenant string) (string, error)
 }
 
+// Queue reads the queues of calls that wait for their devices. *routing.Queue implements it.
+type Queue interface {
+	// Place returns the place of a queued call, from 1 on; zero: unknown.
+	Place(ctx context.Context, rec *registry.Record) (int, error)
+
+	// Queued returns the calls that wait for a device, in order. It is named by its registry.Session.DeviceKey.
+	Queued(ctx context.Context, tenant, device string, limit int) ([]registry.Record, error)
+}
+
 // Live ends the requests of an identity when the identity ends. *auth.Live implements it.
 type Live interface {
 	// Bind returns a context that ends when the identity ends, until release is called. Its cause is then an
@@ -130,6 +139,9 @@ type Config struct {
 	// States stores one-time values: tickets for event streams, and the state that MCP clients send back when a call
 	// needs approval. Nil: there are no tickets, and MCP clients are not asked for approval.
 	States mcp.States
+
+	Queue   Queue                  // nil: no call is queued
+	Devices registry.SleepingStore // devices that are remembered; nil: none
 
 	TaskAfter time.Duration // MCP clients get a task for calls that may take longer; default agent.DefaultCallTimeout
 	Retention time.Duration // how long records of calls are stored; default registry.DefaultRetention

@@ -214,8 +214,8 @@ func (h *handler) routes() []route {
 func (h *handler) toolRoutes() []route {
 	page := []string{"limit", "cursor"}
 	filters := []string{"name", "q", "session_id", "device_id", "user_id", "label", "source_type"}
-	tools, toolsAs := slices.Concat(filters, page), slices.Concat(filters, []string{"view", "format"}, page)
-	sessions := []string{"device_id", "user_id", "label", "tool", "connected", "limit", "cursor"}
+	tools, toolsAs := slices.Concat(filters, page), slices.Concat(filters, []string{"view", "format", "presence"}, page)
+	sessions := []string{"device_id", "user_id", "label", "tool", "connected", "presence", "limit", "cursor"}
 	calls := []string{"tool", "session_id", "device_id", "user", "pod", "state", "from", "to", "limit", "cursor"}
 	return []route{
 		{http.MethodGet, pathTools, callers, toolsAs, h.listToolsByQuery},
@@ -237,6 +237,7 @@ func (h *handler) toolRoutes() []route {
 		{http.MethodGet, pathCalls, callers, calls, h.reserving(pageCost, h.listCalls)},
 		{http.MethodGet, pathCalls + "/:id", callers, []string{"wait_ms"}, h.getCall},
 		{http.MethodDelete, pathCalls + "/:id", callers, nil, h.audited(registry.AuditCallCancel, h.cancelCall)},
+		{http.MethodGet, "/api/devices/:id/queue", callers, nil, h.reserving(pageCost, h.listQueue)},
 		{http.MethodGet, pathCalls + "/:id/events", callers, []string{"last_event_id", ticketQuery}, h.callEvents},
 	}
 }

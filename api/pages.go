@@ -44,6 +44,8 @@ type cursor struct {
 	Name       string     `json:"n,omitempty"`
 	Hash       string     `json:"h,omitempty"`
 	Builtin    bool       `json:"b,omitempty"` // Name is a built-in tool, which lists of tools begin with
+	Asleep     bool       `json:"a,omitempty"` // the list goes on with sleeping devices
+	Skip       int        `json:"z,omitempty"` // of the sleeping devices
 	Offline    bool       `json:"o,omitempty"` // sessions: Generation is the last change; both can be 0
 }
 
@@ -82,6 +84,10 @@ func parseCursor(word string, kind cursorKind) (cursor, bool) {
 	text, err := base64.RawURLEncoding.Strict().DecodeString(word)
 	if err != nil || json.Unmarshal(text, &c) != nil || c.Kind != kind || c.String() != word {
 		return c, false
+	}
+	if c.Asleep || c.Skip != 0 {
+		return c, c == cursor{Kind: c.Kind, Asleep: true, Skip: c.Skip} && c.Skip >= 0 &&
+			(kind == cursorTools || kind == cursorSessions)
 	}
 	if c.Builtin {
 		return c, c == cursor{Kind: c.Kind, Name: c.Name, Builtin: true} && registry.ValidToolName(c.Name) &&

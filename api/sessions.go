@@ -30,6 +30,9 @@ func storeContext(c *gin.Context) context.Context {
 }
 
 func (h *handler) listSessions(c *gin.Context, q *params) error {
+	if presence := q.presence(); presence != "" {
+		return h.listSessionsOf(c, q, presence)
+	}
 	return h.respondVersioned(c, q, h.sessionsVersion, func(ctx context.Context) (any, error) {
 		return h.sessionPage(ctx, direct(caller(c)), q)
 	})
@@ -54,6 +57,9 @@ func (h *handler) sessionPage(ctx context.Context, by agent.Asker, q *params) (w
 	}
 	query.Viewer = who.Viewer()
 	from, which := q.cursor(cursorSessions), q.oneOf("connected", "true", "false")
+	if q.has("presence") {
+		which = "true"
+	}
 	if err := q.failed(); err != nil {
 		return wire.SessionList{}, err
 	}

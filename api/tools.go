@@ -121,6 +121,17 @@ func (h *handler) listToolsByQuery(c *gin.Context, q *params) error {
 	if err := q.failed(); err != nil {
 		return err
 	}
+	presence := q.presence()
+	if err := q.failed(); err != nil {
+		return err
+	}
+	switch {
+	case presence == "":
+	case view != "" || format != "":
+		return registry.Errorf(registry.CodeInvalidRequest, "presence cannot be combined with view or format.")
+	default:
+		return h.listToolsOf(c, q, presence)
+	}
 	if view != "" && format != "" {
 		return registry.Errorf(registry.CodeInvalidRequest,
 			"view and format cannot be combined: a format already has one row per name.")
@@ -128,12 +139,17 @@ func (h *handler) listToolsByQuery(c *gin.Context, q *params) error {
 	return h.listTools(cmp.Or(view, format, formFlat))(c, q)
 }
 
-func (h *handler) toolPage(ctx context.Context, who auth.Identity, q *params, form string) (any, error) {
-	tq := toolQuery{
-		who: who, text: strings.ToLower(q.get("q")),
-		source: q.oneOf("source_type", sourceBuiltin, sourceMCP, sourceRemote), target: q.target(),
-		name: q.toolName("name"), limit: q.limit(),
+// toolQuery returns what a request asks for. q may fail.
+func (p *params) toolQuery(who auth.Identity) toolQuery {
+	return toolQuery{
+		who: who, text: strings.ToLower(p.get("q")),
+		source: p.oneOf("source_type", sourceBuiltin, sourceMCP, sourceRemote), target: p.target(),
+		name: p.toolName("name"), limit: p.limit(),
 	}
+}
+
+func (h *handler) toolPage(ctx context.Context, who auth.Identity, q *params, form string) (any, error) {
+	tq := q.toolQuery(who)
 	kind := cursorNames
 	switch {
 	case form == formFlat:

@@ -33,15 +33,16 @@ func (s *Store) CreateCall(ctx context.Context, r registry.Record) (registry.Rec
 // false.
 func (s *Store) writeCall(ctx context.Context, r registry.Record) (stored registry.Record, created bool, err error) {
 	r.Dispatched, r.Late, r.Result, r.Err = registry.DispatchedNo, false, nil, nil
+	state, life := r.FirstState()
 	constant, err := constantJSON(r)
 	if err != nil {
 		return registry.Record{}, false, registry.AsError(err)
 	}
-	event, err := stateEvent(r.Tenant, r.CallID, registry.StateAccepted)
+	event, err := stateEvent(r.Tenant, r.CallID, state)
 	if err != nil {
 		return registry.Record{}, false, registry.AsError(err)
 	}
-	args := append([]any{s.retention, r.HoldMS + r.TimeoutMS, string(registry.StateAccepted)}, event...)
+	args := append([]any{s.retention, life.Milliseconds(), string(state)}, event...)
 	args = append(args, fieldRest, constant, fieldDispatched, string(r.Dispatched), fieldHeld, flag(r.HoldMS > 0))
 	args = append(args, identityFields(r)...)
 	answer, err := s.conn.Ask(ctx, scriptCallCreate, 2, callKeys(r.Tenant, r.CallID), args...)
@@ -99,8 +100,16 @@ func (s *Store) CallByKey(ctx context.Context, tenant, key string) (registry.Rec
 func (s *Store) BeginCall(
 	ctx context.Context, tenant, callID, pod string, timeout time.Duration,
 ) (registry.Record, bool, error) {
-	c, err := s.conn.Eval(ctx, scriptCallBegin, callKeys(tenant, callID), s.retention, millis(timeout), pod,
-		string(registry.StateAccepted))
+	table, _, err := moves(registry.EventAccept, registry.Change{})
+	if err != nil {
+		return registry.Record{}, false, registry.AsError(err)
+	}
+	event, err := stateEvent(tenant, callID, registry.StateAccepted)
+	if err != nil {
+		return registry.Record{}, false, registry.AsError(err)
+	}
+	args := append([]any{s.retention, millis(timeout), pod, string(registry.StateAccepted)}, event...)
+	c, err := s.conn.Eval(ctx, scriptCallBegin, callKeys(tenant, callID), append(args, table...)...)
 	if err != nil {
 		return registry.Record{}, false, err
 	}

@@ -18,6 +18,8 @@ const (
 	podsKey = "fh:pods"
 	pingKey = "fh:ping"
 
+	queuesKey = "fh:queues" // tenants with queued calls
+
 	// changesKey is the log of changes of credentials. It is the hash tag of lastChangeKey, so both are in one slot.
 	changesKey    = "fh:changes"
 	lastChangeKey = "fh:{fh:changes}:last"
@@ -72,6 +74,16 @@ func runningIndex(tenant string) string { return chatsIndex(tenant) + ":running"
 
 func messagesKey(k registry.Key) string { return "fh:" + sessionTag(k) + ":chat" }
 func trailKey(k registry.Key) string    { return "fh:" + sessionTag(k) + ":trail" }
+
+// queueKeys are the keys of the scripts on a device's queue, all in one slot.
+func queueKeys(tenant, device string) []string {
+	key := "fh:{" + redisconn.Escape(tenant) + ":queue}"
+	return []string{key, key + ":due", key + ":sums", deviceQueueKey(tenant, device)}
+}
+
+func deviceQueueKey(tenant, device string) string {
+	return "fh:{" + redisconn.Escape(tenant) + ":queue}:device:" + redisconn.Escape(device)
+}
 
 // documentKey and indexKey name documents and indexes of a space, all in one slot. No tenant has an empty name.
 func documentKey(s documents.Space, id string) string {

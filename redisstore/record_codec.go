@@ -176,6 +176,9 @@ func changedFields(r registry.Record) ([]any, error) {
 		outcome = outcome[2:]
 	}
 	var changed []any
+	if !r.Deadline.IsZero() { // it is held again
+		changed = append(changed, fieldDeadline, decimal(r.Deadline.UnixMilli()), fieldHeld, flag(true))
+	}
 	identity := identityFields(r)
 	for i := 0; i < len(identity); i += 2 {
 		if identity[i+1] != "" {

@@ -54,6 +54,7 @@ import (
 	"github.com/farhand/farhand/registry/blobs"
 	"github.com/farhand/farhand/registry/credentials"
 	"github.com/farhand/farhand/registry/pairings"
+	"github.com/farhand/farhand/registry/sleeping"
 	"github.com/farhand/farhand/registry/toolmemory"
 )
 
@@ -65,6 +66,7 @@ type Store struct {
 	registry.BlobStore
 	registry.CredentialStore
 	registry.PairingStore
+	registry.SleepingStore
 	registry.ToolMemoryStore
 	tenantStore
 
@@ -117,7 +119,7 @@ func (c *Conn) Store() *Store {
 	}
 	docs := s.Documents()
 	s.ApprovalStore, s.BlobStore, s.PairingStore = approvals.New(docs, s.log), blobs.New(docs), pairings.New(docs)
-	s.ToolMemoryStore = toolmemory.New(docs)
+	s.ToolMemoryStore, s.SleepingStore = toolmemory.New(docs), sleeping.New(docs)
 	s.CredentialStore = credentials.New(docs, s, c.opts.Credentials, s.log)
 	s.tenantStore = newTenantStore(docs, s.conn, c.opts.Limits)
 	s.live = newLiveSet(s.Live, min(liveSetAge, c.opts.PodLease/20))
@@ -199,6 +201,11 @@ var (
 	scriptCallRead   = scripts.Must(KindCalls, "form_base", "call_base", "call_read")
 	scriptCallKeep   = scripts.Must(KindCalls, "form_base", "call_base", "call_keep")
 	scriptCallLog    = scripts.Must(KindCalls, "form_base", "call_base", "call_log")
+
+	scriptQueueAdd    = scripts.Must(KindCalls, "queue_base", "queue_add")
+	scriptQueueRemove = scripts.Must(KindCalls, "queue_base", "queue_remove")
+	scriptQueueHead   = scripts.Must(KindCalls, "queue_base", "queue_head")
+	scriptQueueDue    = scripts.Must(KindCalls, "queue_base", "queue_due")
 
 	scriptChatBegin    = scripts.Must(KindConversations, "form_base", "chat_base", "chat_begin")
 	scriptChatRenew    = scripts.Must(KindConversations, "form_base", "chat_base", "chat_renew")

@@ -22,6 +22,7 @@ const (
 	EnvelopeAbort    EnvelopeKind = "abort"    // end the turn of this conversation, if it runs on the receiving pod
 	EnvelopeErrand   EnvelopeKind = "errand"   // run a tool of the gateway: Args is an Errand, CallID the exchange's
 	EnvelopeErased   EnvelopeKind = "erased"   // drop cached data of this conversation's earlier generations
+	EnvelopeQueue    EnvelopeKind = "queue"    // calls wait for the session's device
 	EnvelopeSummary  EnvelopeKind = "summary"  // report how the receiving pod is; CallID is the question's
 )
 

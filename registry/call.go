@@ -134,7 +134,8 @@ type Amend func(ctx context.Context, rec Record, res Result) Result
 // last change.
 type CallStore interface {
 	// CreateCall stores a new record in state accepted. Its deadline is the store's now plus HoldMS plus TimeoutMS. A
-	// call with HoldMS is held until BeginCall. If the record's idempotency key is taken, nothing is stored, and the
+	// call with HoldMS is held until BeginCall. A record in state queued stays in it, and its deadline is now plus
+	// HoldMS. If the record's idempotency key is taken, nothing is stored, and the
 	// record of the call that has the key is returned with created false. Keys are scoped to a tenant and live for the
 	// idempotency TTL.
 	CreateCall(ctx context.Context, r Record) (stored Record, created bool, err error)
@@ -151,8 +152,8 @@ type CallStore interface {
 	// because the record already has the answer marks that answer as late.
 	MoveCall(ctx context.Context, tenant, callID string, e Event, c Change) (moved Moved, err error)
 
-	// BeginCall starts a held call on a pod and sets its deadline to the store's now plus timeout. It returns false if
-	// the call is no longer held, because it was begun before or has ended. If several callers race, one begins it. It
+	// BeginCall starts a held call on a pod, in state accepted, and sets its deadline to the store's now plus timeout.
+	// EventQueue makes it held again. BeginCall returns false if the call is no longer held, because it was begun before or has ended. If several callers race, one begins it. It
 	// fails with CodeCallNotFound if there is no such record.
 	BeginCall(ctx context.Context, tenant, callID, pod string, timeout time.Duration) (Record, bool, error)
 
@@ -342,6 +343,7 @@ const (
 	ActivityDisconnected = "session.disconnected"
 	ActivityTools        = "session.tools"
 	ActivityCall         = "call.finished"
+	ActivityCallQueued   = "call.queued"   // the call waits for its device
 	ActivityCallProgress = "call.progress" // the device has begun; the call's own log has the rest
 	ActivityTurnStarted  = "turn.started"
 	ActivityTurnFinished = "turn.finished"

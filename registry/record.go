@@ -41,7 +41,8 @@ type Record struct {
 	Timeline   []Step     `json:"timeline"`
 	TimeoutMS  int64      `json:"timeout_ms"`
 	Approval   string     `json:"approval_id,omitempty"` // the approval that it waits for, or waited for
-	HoldMS     int64      `json:"hold_ms,omitempty"`     // how long it may wait for approval, before its timeout starts
+	HoldMS     int64      `json:"hold_ms,omitempty"`     // how long it may wait, for approval or its device, before its timeout starts
+	Queue      string     `json:"queue,omitempty"`       // a Session.DeviceKey: the queue that the call may wait in
 	Deadline   time.Time  `json:"deadline"`              // by the store's clock; zero for calls that are not durable
 	Result     *Result    `json:"result,omitempty"`
 	Err        *Error     `json:"error,omitempty"`
@@ -67,6 +68,16 @@ func NewRecord(callID, tenant, tool string, args json.RawMessage) Record {
 		CallID: callID, Tenant: tenant, Tool: tool, Mode: ModeSync, State: StateAccepted, Dispatched: DispatchedNo,
 		Timeline: steps, args: args,
 	}
+}
+
+// FirstState returns the state in which a store creates the record of a durable call, and how long the call may stay
+// undelivered: queued for as long as it is held, otherwise accepted.
+func (r *Record) FirstState() (State, time.Duration) {
+	held := time.Duration(r.HoldMS) * time.Millisecond
+	if r.State == StateQueued {
+		return StateQueued, held
+	}
+	return StateAccepted, held + time.Duration(r.TimeoutMS)*time.Millisecond
 }
 
 // DigestArgs sets ArgsDigest from the arguments as sent. The arguments themselves are never recorded.
@@ -137,6 +148,9 @@ func (r *Record) Apply(e Event, c Change, at time.Time) bool {
 	if c.DeviceID != "" {
 		r.DeviceID = c.DeviceID
 	}
+	if !c.Until.IsZero() {
+		r.Deadline = c.Until
+	}
 	if c.Result != nil {
 		r.Result, r.Err = c.Result, nil
 	} else if c.Err != nil {
@@ -158,6 +172,8 @@ type Change struct {
 	Amended bool // with an answer: its result has been amended
 	Told    bool // with an end: the caller already got it, so an answer in the record was late
 	Here    bool // with an answer: the tool ran on this pod itself, so there is no session to compare
+
+	Until time.Time // with EventQueue: the new deadline, by the store's clock
 }
 
 // NeverRan reports whether the call has ended and certainly never reached a device.

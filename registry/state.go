@@ -10,12 +10,14 @@ type State string
 
 // The states of a call.
 //
-//	accepted ─▶ routed ─▶ delivered ─▶ running ─▶ succeeded | failed
+//	queued ─▶ accepted ─▶ routed ─▶ delivered ─▶ running ─▶ succeeded | failed
 //
+// Only a call to a sleeping device is queued. If the device leaves before it has the call, the call is queued again.
 // A call that does not get that far ends as rejected (a check refused it, or no device could take it), expired (an
 // asynchronous call that no device took in time), cancelled, timed_out or lost. The last three are final for the
 // waiting caller, but not for the record: a later answer of the device is still kept.
 const (
+	StateQueued    State = "queued"    // waits for its device, which sleeps or has earlier calls waiting
 	StateAccepted  State = "accepted"  // known to the gateway
 	StateRouted    State = "routed"    // handed to the pod that owns the session
 	StateDelivered State = "delivered" // written to the device's socket
@@ -32,8 +34,8 @@ const (
 // States returns every state, for tests and documents that must cover all of them.
 func States() []State {
 	return []State{
-		StateAccepted, StateRouted, StateDelivered, StateRunning, StateSucceeded, StateFailed, StateCancelled,
-		StateTimedOut, StateLost, StateRejected, StateExpired,
+		StateQueued, StateAccepted, StateRouted, StateDelivered, StateRunning, StateSucceeded, StateFailed,
+		StateCancelled, StateTimedOut, StateLost, StateRejected, StateExpired,
 	}
 }
 
@@ -52,6 +54,8 @@ const (
 	EventLose    Event = "lose"     // connection or pod gone
 	EventReject  Event = "reject"   // refused before it reached a device
 	EventExpire  Event = "expire"   // not taken before the deadline
+	EventQueue   Event = "queue"    // its device sleeps
+	EventAccept  Event = "accept"   // a queued call is begun; only CallStore.BeginCall applies it
 	EventReturn  Event = "return"   // the socket did not take it; only the claiming pod sends it
 )
 
@@ -59,7 +63,7 @@ const (
 func Events() []Event {
 	return []Event{
 		EventRoute, EventDeliver, EventRun, EventSucceed, EventFail, EventCancel, EventTimeOut, EventLose,
-		EventReject, EventExpire, EventReturn,
+		EventReject, EventExpire, EventQueue, EventAccept, EventReturn,
 	}
 }
 
@@ -74,7 +78,8 @@ func transitions() map[State]map[Event]State {
 	undelivered := map[Event]State{EventReject: StateRejected, EventExpire: StateExpired}
 	delivering := map[Event]State{EventDeliver: StateDelivered, EventRun: StateRunning}
 	return map[State]map[Event]State{
-		StateAccepted:  union(map[Event]State{EventRoute: StateRouted}, delivering, answered, ended, undelivered),
+		StateQueued:    union(map[Event]State{EventAccept: StateAccepted, EventCancel: StateCancelled}, undelivered),
+		StateAccepted:  union(map[Event]State{EventRoute: StateRouted, EventQueue: StateQueued}, delivering, answered, ended, undelivered),
 		StateRouted:    union(delivering, answered, ended, undelivered),
 		StateDelivered: union(map[Event]State{EventRun: StateRunning, EventReturn: StateAccepted}, answered, ended),
 		StateRunning:   union(answered, ended),
@@ -136,6 +141,7 @@ type traits struct {
 
 // states has the traits of the states. It is never changed.
 var states = map[State]traits{
+	StateQueued:    {StatusPending, EventExpire, DispatchedNo, -2},
 	StateAccepted:  {StatusPending, EventExpire, DispatchedNo, 0},
 	StateRouted:    {StatusPending, EventExpire, DispatchedUnknown, 2},
 	StateDelivered: {StatusExecuting, EventTimeOut, DispatchedYes, 4},

@@ -7,26 +7,28 @@ import (
 
 // expectedMoves is the state machine written out by hand: one line per state, one word per event in the order of
 // Events; '-' where the event means nothing.
-var expectedMoves = map[State][11]State{
-	// route deliver run succeed fail cancel time_out lose reject expire return
+var expectedMoves = map[State][13]State{
+	// route deliver run succeed fail cancel time_out lose reject expire queue accept return
+	StateQueued: {"-", "-", "-", "-", "-", "cancelled", "-", "-", "rejected", "expired", "-", "accepted", "-"},
 	StateAccepted: {"routed", "delivered", "running", "succeeded", "failed", "cancelled", "timed_out", "lost",
-		"rejected", "expired", "-"},
+		"rejected", "expired", "queued", "-", "-"},
 	StateRouted: {"-", "delivered", "running", "succeeded", "failed", "cancelled", "timed_out", "lost", "rejected",
-		"expired", "-"},
-	StateDelivered: {"-", "-", "running", "succeeded", "failed", "cancelled", "timed_out", "lost", "-", "-",
+		"expired", "-", "-", "-"},
+	StateDelivered: {"-", "-", "running", "succeeded", "failed", "cancelled", "timed_out", "lost", "-", "-", "-", "-",
 		"accepted"},
-	StateRunning:   {"-", "-", "-", "succeeded", "failed", "cancelled", "timed_out", "lost", "-", "-", "-"},
-	StateSucceeded: {"-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"},
-	StateFailed:    {"-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"},
-	StateCancelled: {"-", "-", "-", "succeeded", "-", "-", "-", "-", "-", "-", "-"},
-	StateTimedOut:  {"-", "-", "-", "succeeded", "failed", "-", "-", "-", "-", "-", "-"},
-	StateLost:      {"-", "-", "-", "succeeded", "failed", "-", "-", "-", "-", "-", "-"},
-	StateRejected:  {"-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"},
-	StateExpired:   {"-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"},
+	StateRunning:   {"-", "-", "-", "succeeded", "failed", "cancelled", "timed_out", "lost", "-", "-", "-", "-", "-"},
+	StateSucceeded: {"-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"},
+	StateFailed:    {"-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"},
+	StateCancelled: {"-", "-", "-", "succeeded", "-", "-", "-", "-", "-", "-", "-", "-", "-"},
+	StateTimedOut:  {"-", "-", "-", "succeeded", "failed", "-", "-", "-", "-", "-", "-", "-", "-"},
+	StateLost:      {"-", "-", "-", "succeeded", "failed", "-", "-", "-", "-", "-", "-", "-", "-"},
+	StateRejected:  {"-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"},
+	StateExpired:   {"-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"},
 }
 
 func TestStatusOfEveryState(t *testing.T) {
 	want := map[State]Status{
+		StateQueued:   StatusPending,
 		StateAccepted: StatusPending, StateRouted: StatusPending, StateDelivered: StatusExecuting,
 		StateRunning:   StatusExecuting,
 		StateSucceeded: StatusCompleted, StateFailed: StatusFailed, StateCancelled: StatusFailed,
@@ -42,7 +44,8 @@ func TestStatusOfEveryState(t *testing.T) {
 
 func TestEveryMove(t *testing.T) {
 	order := []Event{
-		"route", "deliver", "run", "succeed", "fail", "cancel", "time_out", "lose", "reject", "expire", "return",
+		"route", "deliver", "run", "succeed", "fail", "cancel", "time_out", "lose", "reject", "expire",
+		"queue", "accept", "return",
 	}
 	if !slices.Equal(Events(), order) {
 		t.Fatalf("events %v: change the table with them", Events())

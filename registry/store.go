@@ -213,6 +213,8 @@ type Store interface {
 	Directory
 	PodStore
 	CallStore
+	QueueStore
+	SleepingStore
 	ActivityStore
 	ConversationStore
 	PlaceStore

@@ -29,6 +29,17 @@ type CallRequest struct {
 	// tool like the longest connected one. Among several with the same `device_id`, both use the longest connected one.
 	// Default: the error `ambiguous_target`.
 	Select string `json:"select,omitempty" schema:"enum=any|newest"`
+
+	// Lets a call to a sleeping device wait for it. `target` must then name one device.
+	Queue *Queue `json:"queue,omitempty"`
+}
+
+// Queue lets a call to a sleeping device wait for it.
+//
+//schema:closed
+type Queue struct {
+	// The longest wait, 1 s to the gateway's maximum (`FARHAND_QUEUE_TTL`).
+	TTLMS int64 `json:"ttl_ms" schema:"minimum=1000"`
 }
 
 // Target selects the session. All members must match.
@@ -77,6 +88,17 @@ type CallAccepted struct {
 	ApprovalID ApprovalID `json:"approval_id,omitempty"`
 
 	Approvers []string `json:"approvers,omitempty"` // who may decide, if known
+
+	// The place of a queued call in the queue of its device, from 1 on.
+	Place int `json:"place,omitempty" schema:"minimum=1"`
+
+	// When a queued call expires if its device has not taken it.
+	ExpiresAt string `json:"expires_at,omitempty" schema:"format=date-time"`
+}
+
+// QueuedCalls are the calls that wait for a device, in order. The first one may be running.
+type QueuedCalls struct {
+	Calls []CallRecord `json:"calls"`
 }
 
 // CallRecord is the record of a call. The members from success on are as in CallAnswer. They are absent until the
@@ -108,6 +130,12 @@ type CallRecord struct {
 	Late      bool       `json:"late"` // the answer came after the caller had received another outcome
 	Timeline  []CallStep `json:"timeline"`
 	TimeoutMS int64      `json:"timeout_ms" schema:"minimum=0"`
+
+	// Of a queued call: its place in the queue of its device, from 1 on, if one call was read.
+	Place int `json:"place,omitempty" schema:"minimum=1"`
+
+	// When a queued call expires.
+	ExpiresAt string `json:"expires_at,omitempty" schema:"format=date-time"`
 
 	// The approval that the call waits or waited for. The timeout of an asynchronous call starts when a person allows
 	// it.

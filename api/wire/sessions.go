@@ -47,6 +47,11 @@ type SessionRow struct {
 	SessionAttributes
 	Tools []ToolName `json:"tools"` // in order of name
 
+	// Absent unless the request has the parameter `presence`.
+	Presence string `json:"presence,omitempty" schema:"enum=connected|sleeping"`
+
+	LastSeen string `json:"last_seen,omitempty" schema:"format=date-time"` // of a sleeping device
+
 	// The tools that the caller may not call now. Absent: the caller may call all of them.
 	ToolsDisabled []DisabledTool `json:"tools_disabled,omitempty"`
 }
@@ -144,6 +149,11 @@ type ToolRow struct {
 	UserID     string    `json:"user_id,omitempty"`
 	Labels     Labels    `json:"labels,omitempty"`
 	Pod        string    `json:"pod,omitempty"` // the pod that holds the device's connection
+
+	// Absent unless the request has the parameter.
+	Presence string `json:"presence,omitempty" schema:"enum=connected|sleeping"`
+
+	LastSeen string `json:"last_seen,omitempty" schema:"format=date-time"` // of a sleeping device
 }
 
 // GroupRow is one definition of a tool.

@@ -89,7 +89,7 @@ type Labels = map[string]string
 
 // States of calls and approvals.
 type (
-	// CallState is the state of a call. The first four are temporary, the others final. After `cancelled`, `timed_out`
+	// CallState is the state of a call. The first five are temporary, the others final. After `cancelled`, `timed_out`
 	// and `lost`, a late answer of the device is still stored in the record.
 	CallState = registry.State
 

@@ -125,7 +125,7 @@ func (a *application) sessionsCommand() *cobra.Command {
 			return []string{
 				s.SessionID, s.Name, strings.TrimSpace(s.DeviceName + " " + s.DeviceID), s.Platform, s.Pod,
 				time.Since(timeOf(s.ConnectedAt)).Truncate(time.Second).String(), strconv.Itoa(len(s.Tools)),
-				roundTrip(s.Presence), lastPong(s.Presence),
+				roundTrip(s.SessionAttributes.Presence), lastPong(s.SessionAttributes.Presence),
 			}
 		},
 	}.command(a, &r, &cobra.Command{Use: "sessions", Short: "List the connected devices, or end one session"})

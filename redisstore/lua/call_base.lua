@@ -35,7 +35,7 @@ local last
 local function log(rank, text)
   if not last then
     local entry = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
-    last = entry and tonumber(entry[2][4] or -1) or -1
+    last = entry and tonumber(entry[2][4] or -3) or -3 -- below all ranks
   end
   rank = tonumber(rank)
   if rank < last or (rank == last and rank % 2 == 0) then

@@ -51,9 +51,10 @@ func (m *Store) CreateCall(_ context.Context, r registry.Record) (registry.Recor
 	}
 	at := now.UTC().Truncate(time.Microsecond)
 	r = r.Clone()
-	r.State, r.Dispatched, r.Late, r.Result, r.Err = registry.StateAccepted, registry.DispatchedNo, false, nil, nil
-	r.Timeline = []registry.Step{{State: registry.StateAccepted, At: at}}
-	r.Deadline = at.Truncate(time.Millisecond).Add(time.Duration(r.HoldMS+r.TimeoutMS) * time.Millisecond)
+	state, wait := r.FirstState()
+	r.State, r.Dispatched, r.Late, r.Result, r.Err = state, registry.DispatchedNo, false, nil, nil
+	r.Timeline = []registry.Step{{State: state, At: at}}
+	r.Deadline = at.Truncate(time.Millisecond).Add(wait)
 	stored := &storedCall{record: r, watchers: make(map[string]bool), held: r.HoldMS > 0}
 	if err := m.addCallLocked(stored, now); err != nil {
 		return registry.Record{}, false, err
@@ -76,7 +77,12 @@ func (m *Store) BeginCall(
 	if stored == nil {
 		return registry.Record{}, false, registry.ErrNoCall
 	}
-	begun := stored.held && stored.record.State == registry.StateAccepted && now.Before(stored.record.Deadline)
+	begun := stored.held && now.Before(stored.record.Deadline)
+	if begun && stored.record.State != registry.StateAccepted {
+		if begun = stored.record.Apply(registry.EventAccept, registry.Change{}, now.UTC().Truncate(time.Microsecond)); begun {
+			m.logStateLocked(&stored.record, now)
+		}
+	}
 	if begun {
 		stored.held, stored.record.Pod = false, pod
 		stored.record.Deadline = now.UTC().Truncate(time.Millisecond).Add(timeout)
@@ -144,6 +150,7 @@ func (m *Store) MoveCall(
 		return registry.Moved{Record: stored.record.Clone()}, nil
 	}
 	stored.record = stored.record.Clone() // the caller keeps its own result
+	stored.held = stored.held || e == registry.EventQueue
 	if stored.light && stored.record.State.Answered() {
 		stored.record.Late = true
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/farhand/farhand/registry/blobs"
 	"github.com/farhand/farhand/registry/credentials"
 	"github.com/farhand/farhand/registry/pairings"
+	"github.com/farhand/farhand/registry/sleeping"
 	"github.com/farhand/farhand/registry/tenants"
 	"github.com/farhand/farhand/registry/toolmemory"
 )
@@ -45,6 +46,7 @@ type Store struct {
 	registry.BlobStore
 	registry.CredentialStore
 	registry.PairingStore
+	registry.SleepingStore
 	registry.ToolMemoryStore
 	tenants.Listing
 	tenants.Spending
@@ -69,6 +71,7 @@ type Store struct {
 
 	documents     *documentStore
 	calls         calls
+	queues        queues
 	conversations conversations
 	changeLog     changeLog
 
@@ -184,7 +187,7 @@ func newStore(o Options, k *keeper) *Store {
 	m.BlobStore = blobs.New(m.documents)
 	m.CredentialStore = credentials.New(m.documents, m, m.opts.Credentials, slog.New(slog.DiscardHandler))
 	m.PairingStore = pairings.New(m.documents)
-	m.ToolMemoryStore = toolmemory.New(m.documents)
+	m.ToolMemoryStore, m.SleepingStore = toolmemory.New(m.documents), sleeping.New(m.documents)
 	m.Listing, m.Spending = tenants.New(m.documents), tenants.NewSpending(m.documents, m.opts.Limits)
 	m.gone.weigh, m.goneLists.weigh = (*goneSession).size, (*goneList).size
 	return m

@@ -29,7 +29,7 @@ const (
 type Calls struct {
 	core
 	router *Router
-	active sync.Map // ids of the durable calls that run on this pod
+	active sync.Map // the durable calls that run on this pod: id → chan struct{}, closed when the call has ended
 
 	watchers listeners[struct{}] // requests that wait for a record to become final
 	endings  listeners[ending]   // requests that wait for the caller of a light call to report its end
@@ -278,15 +278,41 @@ func (c *Calls) Begin(
 func (c *Calls) launch(
 	place *share.Grant, rec registry.Record, run func(context.Context, registry.Record) (registry.Result, error),
 ) {
-	c.active.Store(rec.CallID, nil)
+	done := make(chan struct{})
+	c.active.Store(rec.CallID, done)
 	c.running.Go(func() {
 		defer place.Release()
+		defer close(done)
 		defer c.active.Delete(rec.CallID)
 		res, err := run(c.ctx, rec)
+		if again := (*registry.HeldAgain)(nil); errors.As(err, &again) {
+			c.holdAgain(rec, again.Until)
+			return
+		}
 		if !errors.Is(context.Cause(c.ctx), registry.ErrAbandoned) { // else the next reader of the record ends it
 			c.complete(rec, res, err)
 		}
 	})
+}
+
+// holdAgain returns a call that has not reached its device to the queue. If the store is unavailable, the pod that next
+// looks at the queue does it.
+func (c *Calls) holdAgain(rec registry.Record, until time.Time) {
+	ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
+	defer cancel()
+	back := registry.Change{Until: until}
+	moved, err := c.calls.MoveCall(ctx, rec.Tenant, rec.CallID, registry.EventQueue, back)
+	if err != nil || !moved.Applied && !moved.Record.State.Final() {
+		c.log.Debug("call not returned to its queue; the pod retries", "call", rec.CallID, "error", err)
+	}
+}
+
+// runningHere returns a channel that is closed when the call has ended here; nil: it does not run here.
+func (c *Calls) runningHere(callID string) <-chan struct{} {
+	if done, ok := c.active.Load(callID); ok {
+		return done.(chan struct{})
+	}
+	return nil
 }
 
 // Refuse ends a held call that must not run, and reports whether it was still held.
@@ -299,6 +325,7 @@ func (c *Calls) Refuse(ctx context.Context, tenant, callID string, why *registry
 		return false, err
 	}
 	c.ended(ctx, moved)
+	c.leaveQueue(ctx, &moved.Record)
 	c.watchers.notify(callID, struct{}{})
 	final := moved.Record.Summary()
 	c.noteEnd(&final)
@@ -353,7 +380,8 @@ func (c *Calls) storeEnd(
 	ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
 	defer cancel()
 	moved, err := c.calls.MoveCall(ctx, rec.Tenant, rec.CallID, event, change)
-	if err == nil && !moved.Applied && event == registry.EventReject && !moved.Record.State.Final() {
+	if err == nil && !moved.Applied && event == registry.EventReject && !moved.Record.State.Final() &&
+		moved.Record.Pod == c.pod {
 		// The device certainly has not received the call, but its pod claimed it, got no confirmation of the claim, and
 		// rejected it. No other pod can have claimed it.
 		moved, err = c.calls.MoveCall(ctx, rec.Tenant, rec.CallID, registry.EventReturn, registry.Change{})

@@ -34,6 +34,7 @@ func (c *Calls) Cancel(ctx context.Context, tenant, callID string) (registry.Rec
 	}
 	if moved.Applied {
 		c.notifyWatchers(moved)
+		c.leaveQueue(ctx, &moved.Record)
 	}
 	c.broadcastCancel(ctx, moved.Record)
 	return moved.Record, nil

@@ -34,6 +34,7 @@ type LocalSession struct {
 	asked      time.Time         // when the claim was sent, by this pod's clock: not after ConnectedAt
 	named      string            // the device id of the previous claim, if this device proved that it is the same one
 	before     *registry.Session // the previous claim; nil if unknown, or after Introduce
+	remembered time.Time         // when its device was last remembered
 	gone       bool              // the previous claim's device did not answer, or there was no previous claim
 }
 
@@ -159,6 +160,7 @@ func (l *LocalSession) Update(ctx context.Context, change func(*registry.Session
 		return err
 	}
 	l.hub.noteSession(registry.ActivityUpdated, &s)
+	defer l.noted()
 	return l.stored(ctx, func() {
 		if s.DeviceID != l.session.DeviceID && s.DeviceID != l.named { // the session is this device's only from now on
 			elapsed := time.Since(l.asked) + time.Millisecond // ConnectedAt is rounded down
@@ -186,6 +188,7 @@ func (l *LocalSession) PutTools(ctx context.Context, put []registry.ToolSpec, dr
 		offered.release(list)
 		return err
 	}
+	defer l.noted()
 	names := make([]string, len(merged))
 	for i, t := range merged {
 		names[i] = t.Name
@@ -200,6 +203,20 @@ func (l *LocalSession) PutTools(ctx context.Context, put []registry.ToolSpec, dr
 		offered.release(former)
 		l.hub.noteSession(registry.ActivityTools, &l.session, names...)
 	}, func(ctx context.Context) error { return l.hub.store.SetTools(ctx, l.Session(), l.Tools()) })
+}
+
+// noted reports that the session has new tools or attributes. They are in the store, unless it is slow: a refresh finds
+// the calls that wait then.
+func (l *LocalSession) noted() {
+	l.hub.registered(l)
+	l.hub.seen(l, time.Now())
+}
+
+// deviceKey returns the DeviceKey of the session.
+func (l *LocalSession) deviceKey() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.session.DeviceKey()
 }
 
 // Close ends the session on this pod. Its calls in flight fail with connection_lost, immediately or, if the device can
@@ -259,6 +276,7 @@ func (l *LocalSession) Leave(ctx context.Context, back time.Duration) {
 		f.loseConnection()
 	}
 	l.hub.noteSession(registry.ActivityDisconnected, &s)
+	l.hub.seen(l, time.Now())
 	defer l.beginWrite()()
 	if _, err := l.hub.store.Release(ctx, l.Session(), back); err != nil {
 		l.hub.log.Warn("session not released; its keys expire by themselves",

@@ -34,6 +34,9 @@ type PodConfig struct {
 	Log         *slog.Logger   // default: discard
 	Tracer      trace.Tracer   // continues the traces of other pods' calls; default: off
 
+	Queue   QueueConfig  // calls that wait for their devices
+	Devices MemoryConfig // which devices are remembered, and for how long
+
 	CallBytes    int64 // stored for all calls of a tenant, by all pods; default DefaultCallBytes
 	CallLog      int64 // stored of a device's reports of one call; default DefaultCallLog
 	NewToolBytes int64 // of a tenant's new tool definitions; default DefaultNewToolBytes
@@ -63,6 +66,7 @@ type Pod struct {
 	Hub    *Hub
 	Router *Router
 	Calls  *Calls
+	Queue  *Queue
 	Turns  *Turns
 
 	Approvals *Approvals
@@ -73,6 +77,7 @@ type Pod struct {
 
 	core
 	cfg      PodConfig
+	devices  *deviceMemory
 	refresh  chan struct{} // capacity 1: refresh now
 	sweeps   chan struct{} // capacity 1: the lease is fresh, clean up after other pods
 	podsLive atomic.Int64  // as of the last heartbeat
@@ -97,6 +102,10 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	p.Hub = newHub(c, cfg, newToolBudget(cfg, reserved))
 	p.Router = newRouter(c, p.Hub, cfg.SendTimeout)
 	p.Calls = newCalls(c, p.Router)
+	p.Queue = newQueue(c, cfg, p.Hub, p.Calls)
+	p.Hub.registered = p.Queue.note
+	p.devices = newDeviceMemory(c, cfg.Devices)
+	p.Hub.seen = p.devices.note
 	p.Turns = &Turns{core: c}
 	p.History, p.Asked = newHistoryBudget(cfg, reserved), newApprovalBudget(reserved)
 	p.Approvals = &Approvals{core: c, hub: p.Hub}
@@ -152,12 +161,15 @@ func (p *Pod) Start(ctx context.Context) error {
 	p.done.Go(func() { p.sweepLoop(run) })
 	p.done.Go(func() { p.refreshLoop(run) })
 	p.done.Go(func() { p.rec.writeUntil(run) })
+	p.done.Go(func() { p.devices.writeUntil(run) })
+	p.Queue.run()
 	return nil
 }
 
 // Drain waits for the durable calls that run on this pod. When ctx ends it abandons the rest: their devices continue,
 // and their answers are stored. Then the pod releases its places.
 func (p *Pod) Drain(ctx context.Context) {
+	p.Queue.close()
 	p.Calls.close(ctx)
 	p.Places.close(ctx)
 }
@@ -219,6 +231,10 @@ func (p *Pod) HandleEnvelope(e registry.Envelope) {
 		p.Places.handleErrand(e)
 	case registry.EnvelopeErased:
 		p.Places.handleErased(e)
+	case registry.EnvelopeQueue:
+		if l := p.Hub.Get(e.Key()); l != nil {
+			p.Queue.note(l)
+		}
 	case registry.EnvelopeSummary:
 		p.Fleet.handleQuestion(e)
 	default:

@@ -39,6 +39,9 @@ type Counts struct {
 	PlacesLost                      int64 // formerly of this pod: now another pod's, or erased
 	PlaceCallsHere, PlaceCallsThere int64 // calls of this pod for a place: run here, or sent to its owner
 	ErrandsRefused                  int64 // calls of other pods beyond a limit
+
+	CallsQueued, QueuedDelivered int64 // into queues; begun from queues
+	QueuedExpired, QueuedAgain   int64 // not taken in time; returned to their queues
 }
 
 // Stats is a snapshot of what a pod holds, and counters since it was created.
@@ -96,7 +99,7 @@ func (p *Pod) Stats() Stats {
 func (p *Pod) Pools() map[string]share.Stats {
 	return map[string]share.Stats{
 		"running_calls": p.Calls.places.Stats(), "returning_calls": p.Router.returns.places.Stats(),
-		"errands": p.Places.admitted.Stats(), "tasks": p.tasks.places.Stats(),
+		"errands": p.Places.admitted.Stats(), "deliveries": p.Queue.places.Stats(), "tasks": p.tasks.places.Stats(),
 		"late_answers": p.Hub.late.places.Stats(), "checked_answers": p.Hub.checks.places.Stats(),
 		"offered_bytes": p.Hub.offered.bytes.Stats(),
 	}

@@ -134,6 +134,10 @@ func (p *Pod) refreshAll(ctx context.Context) {
 			entries = append(entries, l.entry())
 		}
 		p.refreshSome(ctx, batch, entries)
+		for _, l := range batch { // a message about a queued call may have been lost
+			p.Queue.note(l)
+			p.devices.renew(l)
+		}
 	}
 }
 

@@ -277,6 +277,9 @@ func (c *Command) Err() error {
 	return nil
 }
 
+// Found reports whether the answer is not nil.
+func (c *Command) Found() bool { return c.cmd.Val() != nil }
+
 // Int returns the answer as a number, zero if it is not one.
 func (c *Command) Int() int64 { return Int(c.cmd.Val()) }
 

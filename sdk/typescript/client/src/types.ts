@@ -281,7 +281,11 @@ export type CallAccepted = {
   approvers?: Array<string>;
   call_id: string;
   device_id?: string;
+  /** When a queued call expires if its device has not taken it. */
+  expires_at?: string;
   mode: "async";
+  /** The place of a queued call in the queue of its device, from 1 on. */
+  place?: number;
   /** Absent for built-in tools. */
   session_id?: SessionID;
   state: CallState;
@@ -334,6 +338,8 @@ export type CallRecord = {
   device_id?: string;
   dispatched: Dispatched;
   error?: string;
+  /** When a queued call expires. */
+  expires_at?: string;
   /** The answer came after the caller had received another outcome. */
   late: boolean;
   mode: "sync" | "async";
@@ -344,6 +350,8 @@ export type CallRecord = {
   /** The pod that delivered the call to the device. */
   owner?: string;
   parts?: Parts;
+  /** Of a queued call: its place in the queue of its device, from 1 on, if one call was read. */
+  place?: number;
   /** The pod that received the request. */
   pod: string;
   /** For calls without a result. */
@@ -382,6 +390,8 @@ export type CallRequest = {
   idempotency_key?: IdempotencyKey;
   /** Default: `sync`. `async`: respond with 202 once the call has a record; the call continues in the background. */
   mode?: "sync" | "async";
+  /** Lets a call to a sleeping device wait for it. `target` must then name one device. */
+  queue?: Queue;
   /** The session to use if several match. `any`: any of them. `newest`: the last connected of those that define the tool like the longest connected one. Among several with the same `device_id`, both use the longest connected one. Default: the error `ambiguous_target`. */
   select?: "any" | "newest";
   target?: Target;
@@ -389,8 +399,8 @@ export type CallRequest = {
   timeout_ms?: number;
 };
 
-/** The state of a call. The first four are temporary, the others final. After `cancelled`, `timed_out` and `lost`, a late answer of the device is still stored in the record. */
-export type CallState = "accepted" | "routed" | "delivered" | "running" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost" | "rejected" | "expired";
+/** The state of a call. The first five are temporary, the others final. After `cancelled`, `timed_out` and `lost`, a late answer of the device is still stored in the record. */
+export type CallState = "queued" | "accepted" | "routed" | "delivered" | "running" | "succeeded" | "failed" | "cancelled" | "timed_out" | "lost" | "rejected" | "expired";
 
 /** CallStatus summarizes `state`: nothing runs yet (`accepted`, `routed`), the tool runs (`delivered`, `running`), it succeeded (`succeeded`), or it did not. */
 export type CallStatus = "pending" | "executing" | "completed" | "failed";
@@ -1487,6 +1497,17 @@ export type ProtectedResource = {
   scopes_supported?: Array<string>;
 };
 
+/** Queue lets a call to a sleeping device wait for it. */
+export type Queue = {
+  /** The longest wait, 1 s to the gateway's maximum (`FARHAND_QUEUE_TTL`). */
+  ttl_ms: number;
+};
+
+/** The calls that wait for a device, in order. The first one may be running. */
+export type QueuedCalls = {
+  calls: Array<CallRecord>;
+};
+
 /** How often tools may be called. A call counts for all rates that apply to it. */
 export type RateLimit = {
   calls: number;
@@ -1663,6 +1684,8 @@ export type SessionRow = {
   labels?: Labels;
   last_activity: Time;
   last_pong?: LastPong;
+  /** Of a sleeping device. */
+  last_seen?: string;
   /** Of the conversation. */
   message_count: number;
   name?: string;
@@ -1671,6 +1694,8 @@ export type SessionRow = {
   platform?: string;
   /** The pod that holds the device's connection. */
   pod?: string;
+  /** Absent unless the request has the parameter `presence`. */
+  presence?: "connected" | "sleeping";
   round_trip_ms?: RoundTrip;
   session_id: SessionID;
   /** In order of name. */
@@ -1846,11 +1871,15 @@ export type ToolRow = {
   /** Whether the policy lets the caller call it. */
   enabled: boolean;
   labels?: Labels;
+  /** Of a sleeping device. */
+  last_seen?: string;
   name: ToolName;
   output_schema?: OutputSchema;
   parameters: Parameters;
   /** The pod that holds the device's connection. */
   pod?: string;
+  /** Absent unless the request has the parameter. */
+  presence?: "connected" | "sleeping";
   /** Why the caller may not call it; absent if it may. */
   reason?: string;
   /** Equal for equal definitions, including descriptions and annotations. */

@@ -1,0 +1,235 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/farhand/farhand/internal/trace"
+	"github.com/farhand/farhand/registry"
+)
+
+// Queue holds calls for sleeping devices. *routing.Queue is one. Its methods are safe for concurrent use.
+type Queue interface {
+	// Known returns the known device that matches a target and offers a tool.
+	Known(ctx context.Context, tenant, tool string, t registry.Target) (registry.KnownDevice, error)
+
+	// Waits reports whether calls wait for the device with a registry.Session.DeviceKey.
+	Waits(ctx context.Context, tenant, device string) (bool, error)
+
+	// Enqueue adds a call to a queue, for the time life. A call that is there keeps its place.
+	Enqueue(
+		ctx context.Context, c registry.QueuedCall, deviceID string, life time.Duration,
+	) (place int, expires time.Time, err error)
+}
+
+// checkQueue checks that a request with Queue may be queued.
+func (i *Invoker) checkQueue(req *Request) error {
+	t := &req.Target
+	switch {
+	case req.Queue == 0:
+		return nil
+	case i.cfg.Queue == nil:
+		return registry.Errorf(registry.CodeInvalidRequest, "This gateway does not queue calls. Leave queue out.")
+	case req.Queue < registry.MinQueueTTL || req.Queue > i.cfg.QueueTTL:
+		return registry.Errorf(registry.CodeInvalidRequest,
+			"The time that a call waits in a queue must be %d to %d ms; FARHAND_QUEUE_TTL sets the most.",
+			registry.MinQueueTTL.Milliseconds(), i.cfg.QueueTTL.Milliseconds())
+	case req.Local != nil, t.IsZero(), req.Select != registry.SelectNone:
+		return registry.Errorf(registry.CodeInvalidRequest,
+			"A call with queue needs a target that names one device, and no select.")
+	}
+	return nil
+}
+
+// resolveQueued is resolve for a call that may be queued. route and err are what the router has found: the connected
+// device, or why there is none. It returns false if the call goes on as any other.
+func (i *Invoker) resolveQueued(
+	ctx context.Context, p *prepared, target registry.Target, route registry.Route, err error,
+) (done bool, failed error) {
+	tenant := p.req.Caller.Tenant
+	if err == nil {
+		device := route.Session.DeviceKey()
+		if device == "" {
+			return false, nil
+		}
+		waits, err := i.cfg.Queue.Waits(ctx, tenant, device)
+		if err != nil || !waits {
+			return err != nil, err
+		}
+		p.route, p.queue = route, device
+		return true, nil
+	}
+	if !isAway(err) && !errors.Is(err, registry.CodeToolNotFound) {
+		return false, nil
+	}
+	known, unknown := i.cfg.Queue.Known(ctx, tenant, p.req.Tool, target)
+	switch {
+	case errors.Is(unknown, registry.CodeSessionNotFound): // the error of a call without a queue
+		return false, nil
+	case unknown != nil:
+		return true, unknown
+	}
+	p.route = registry.Route{Session: known.Session, Target: target}
+	for _, t := range known.Tools {
+		if t.Name == p.req.Tool {
+			p.route.Spec = t
+		}
+	}
+	p.queue = known.Session.DeviceKey()
+	return true, nil
+}
+
+// isAway reports whether err says that the device is not connected, and that nothing ran.
+func isAway(err error) bool {
+	e := registry.AsError(err)
+	return err != nil && (e.Dispatched == registry.DispatchedNo || e.Dispatched == "") &&
+		(e.Code == registry.CodeNotConnected || e.Code == registry.CodeSessionNotFound)
+}
+
+// isBlocked reports whether err says that a connected device, its pod or the store could not take the call now.
+func isBlocked(err error) bool {
+	e := registry.AsError(err)
+	return err != nil && e.Dispatched == registry.DispatchedNo &&
+		(e.Code == registry.CodeBusy || e.Code == registry.CodeStoreUnavailable || e.Code == registry.CodeDraining)
+}
+
+// held returns a call as it is stored while no pod holds it. approved is what an approval covers.
+func (i *Invoker) held(ctx context.Context, p *prepared, approved string) heldCall {
+	req := p.req
+	call := heldCall{
+		Caller: req.Caller, Tool: req.Tool, Session: p.route.Session.Key.Session, Target: req.Target,
+		Args: exactArgs{p.inv.Asked}, Timeout: p.inv.Timeout, Allowance: i.approvalAllowance(p),
+		Endpoint: req.Endpoint, Context: req.Context, Model: req.Model,
+		Approved: approved, Approver: p.approver, Charged: p.inv.charged, Trace: trace.Context(ctx),
+	}
+	if req.Queue > 0 {
+		call.Queue = time.Now().Add(req.Queue)
+	}
+	return call
+}
+
+// queueCall stores the record of a call and adds the call to the queue of its device. No pod holds it from then on.
+func (i *Invoker) queueCall(ctx context.Context, p *prepared, out *Outcome) error {
+	req, end := p.req, p.end()
+	request, err := json.Marshal(i.held(ctx, p, ""))
+	if err != nil {
+		return err
+	}
+	p.rec.State, p.rec.HoldMS, p.rec.Queue = registry.StateQueued, req.Queue.Milliseconds(), p.queue
+	ctx = timed{ctx, end}
+	stored, created, err := i.cfg.CallLog.Hold(ctx, *p.rec)
+	if err != nil {
+		return registry.UnlessLate(err, end)
+	}
+	if stored.State == registry.StateQueued && stored.RequestDigest == p.rec.RequestDigest {
+		// Also for a repeated request: the first one may have failed in between.
+		life := req.Queue
+		if !created {
+			life = time.Until(stored.Deadline)
+		}
+		out.Place, out.Expires, err = i.enqueue(ctx, p, stored.CallID, request, life)
+		if err != nil {
+			err = registry.UnlessLate(undispatched(err), end)
+			if _, failed := i.cfg.CallLog.Refuse(ctx, stored.Tenant, stored.CallID, undispatched(err)); failed != nil {
+				i.cfg.Log.Warn("record of a call that was not queued not ended", "call", stored.CallID, "error", failed)
+			}
+			return err
+		}
+		req.counted = req.counted || created // counted when the call has ended
+	}
+	return i.follow(ctx, req, stored, p.rec.RequestDigest, !created, p.start, out)
+}
+
+// enqueue adds a call to the queue of its device, and wakes the device.
+func (i *Invoker) enqueue(
+	ctx context.Context, p *prepared, callID string, request []byte, life time.Duration,
+) (place int, expires time.Time, err error) {
+	caller, device := &p.inv.Caller, &p.route.Session
+	place, expires, err = i.cfg.Queue.Enqueue(ctx, registry.QueuedCall{
+		Tenant: caller.Tenant, CallID: callID, Device: p.queue, Identity: chargedFor(caller), Request: request,
+	}, device.DeviceID, max(life, time.Millisecond))
+	if err == nil && i.cfg.Wake != nil {
+		i.cfg.Wake(ctx, caller.Tenant, device.DeviceID)
+	}
+	return place, expires, err
+}
+
+// mayQueue reports whether a call that failed with err may be queued: it has not reached its device, which is known by
+// its session.
+func (i *Invoker) mayQueue(p *prepared, err error) bool {
+	return p.req.Queue > 0 && isAway(err) && p.route.Session.DeviceKey() != ""
+}
+
+// queueInstead queues a light call whose device left before it had the call. Its record is a new one.
+func (i *Invoker) queueInstead(ctx context.Context, p *prepared, out *Outcome) error {
+	req := p.req
+	req.CallID = registry.NewCallID()
+	p.inv.CallID, out.CallID = req.CallID, req.CallID
+	req.Async, req.queued = true, true
+	p.queue, p.inv.Args = p.route.Session.DeviceKey(), p.inv.Asked
+	out.Session = p.route.Session
+	return i.invokeDurable(ctx, p, false, nil, out)
+}
+
+// queueRun queues a durable call whose device left before it had the call. Nil: the call ends with err.
+func (i *Invoker) queueRun(ctx context.Context, p *prepared, err error) error {
+	if !i.mayQueue(p, err) {
+		return nil
+	}
+	p.queue = p.route.Session.DeviceKey()
+	call := i.held(ctx, p, p.approved)
+	return i.queueUntil(ctx, p, &call, call.Queue)
+}
+
+// queueUntil adds a call that runs on this pod to the queue of its device. Nil: it could not.
+func (i *Invoker) queueUntil(ctx context.Context, p *prepared, call *heldCall, until time.Time) error {
+	request, err := json.Marshal(call)
+	if err != nil {
+		return nil
+	}
+	life := time.Until(until)
+	if life <= 0 {
+		return nil
+	}
+	_, expires, err := i.enqueue(ctx, p, p.inv.CallID, request, life)
+	if err != nil {
+		i.cfg.Log.Warn("call of a device that has left not queued", "call", p.inv.CallID, "error", err)
+		return nil
+	}
+	return &registry.HeldAgain{Until: expires}
+}
+
+// queueHeld returns a held call that failed with err to the queue of its device, or adds it there. Nil: the call goes on,
+// or ends with err.
+func (i *Invoker) queueHeld(ctx context.Context, h waiting, call *heldCall, p *prepared, err error) error {
+	switch {
+	case call.Queue.IsZero():
+		return nil
+	case !h.expires.IsZero():
+		if isAway(err) || isBlocked(err) {
+			return &registry.HeldAgain{Until: h.expires}
+		}
+		return nil
+	case !isAway(err):
+		return nil
+	}
+	target := call.Target
+	target.Viewer = call.Caller.Viewer()
+	known, unknown := i.cfg.Queue.Known(ctx, h.tenant, call.Tool, target)
+	if unknown != nil {
+		return nil
+	}
+	p.route.Session, p.queue = known.Session, known.Session.DeviceKey()
+	call.Approver = h.approver
+	return i.queueUntil(ctx, p, call, call.Queue)
+}
+
+// StartQueued gives the first call of a device's queue to the device, whose session is on this pod. It reports whether
+// the call was still held.
+func (i *Invoker) StartQueued(ctx context.Context, to registry.Session, c registry.QueuedCall) (bool, error) {
+	return i.startHeld(ctx, waiting{
+		tenant: c.Tenant, callID: c.CallID, since: c.Since, expires: c.Expires, session: to.Key.Session,
+	}, c.Request)
+}

@@ -1,0 +1,154 @@
+package registry
+
+import (
+	"context"
+	"strconv"
+	"time"
+)
+
+// Limits of a queued call's time to live. The default is also the default maximum.
+const (
+	MinQueueTTL     = time.Second
+	DefaultQueueTTL = 24 * time.Hour
+)
+
+// QueueBound limits the calls that wait, and the bytes of their requests.
+type QueueBound struct {
+	Calls int64
+	Bytes int64
+}
+
+// QueueBounds are the limits of the calls that wait for one device, of one identity, and of one tenant.
+type QueueBounds struct {
+	Device, Identity, Tenant QueueBound
+}
+
+// QueuedCall is a call in the queue of its device. It stays in the queue until it has ended, so the first one may be
+// running.
+type QueuedCall struct {
+	Tenant   string
+	CallID   string
+	Device   string // a Session.DeviceKey
+	Identity string // who is charged; empty: only the bounds of device and tenant apply
+	Request  []byte // everything that is needed to run the call; QueueHead and Enqueue only
+	Since    time.Time
+	Expires  time.Time // by the store's clock, in ms
+}
+
+// QueueStats are the calls that wait in one tenant.
+type QueueStats struct {
+	Calls  int64
+	Bytes  int64
+	Oldest time.Duration // the age of the call that expires next
+}
+
+// QueueStore keeps the queues of calls that wait for their devices. The record of each call is in a CallStore: the
+// record alone decides whether a call may begin.
+type QueueStore interface {
+	// Enqueue adds a call to the end of its device's queue, for the time life, and returns its place, from 1 on, and
+	// when it expires. A call that is in the queue keeps its place. Enqueue fails with CodeBusy if a bound is reached.
+	Enqueue(ctx context.Context, c QueuedCall, life time.Duration, b QueueBounds) (place int, expires time.Time, err error)
+
+	// QueueHead returns the first call of a device's queue. ok is false if the queue is empty.
+	QueueHead(ctx context.Context, tenant, device string) (c QueuedCall, ok bool, err error)
+
+	// QueuePlace returns the place of a call in its device's queue; zero: it is not there.
+	QueuePlace(ctx context.Context, tenant, device, callID string) (int, error)
+
+	// QueueOf returns the ids of at most limit calls of a device's queue, in order.
+	QueueOf(ctx context.Context, tenant, device string, limit int) ([]string, error)
+
+	// Waiting reports for each device whether its queue has a call.
+	Waiting(ctx context.Context, tenant string, devices ...string) ([]bool, error)
+
+	// Dequeue removes a call from its device's queue. It reports whether the call was there.
+	Dequeue(ctx context.Context, tenant, device, callID string) (bool, error)
+
+	// DueQueued returns calls that have expired, of all tenants, at most limit, without their requests. Such a call is
+	// returned again after at least again.
+	DueQueued(ctx context.Context, limit int, again time.Duration) ([]QueuedCall, error)
+
+	// QueueStats returns what waits, by tenant.
+	QueueStats(ctx context.Context) (map[string]QueueStats, error)
+
+	// EraseQueued removes the calls of an identity from all queues of a tenant, and returns their ids. It may be slow.
+	EraseQueued(ctx context.Context, tenant, identity string) ([]string, error)
+}
+
+// QueueFull is the error if a queue, an identity or a tenant has reached a bound.
+func QueueFull(bound string) *Error {
+	names := map[string]string{
+		"device": "this device", "identity": "this caller", "tenant": "this tenant",
+	}
+	e := Errorf(CodeBusy, "The call was not queued: %s has reached its limit of waiting calls, or of their bytes. "+
+		"Retry when some have run.", names[bound])
+	e.Rule = bound
+	return e.With(DispatchedNo).RetryIn(time.Minute)
+}
+
+// HeldAgain is the error of the run of a call that returns to its queue. The call has not reached its device.
+type HeldAgain struct{ Until time.Time } // when it expires, by the store's clock
+
+// Error implements error.
+func (h *HeldAgain) Error() string { return "registry: the call waits for its device again" }
+
+// DeviceKey identifies the session's device in its tenant, for the memory of sleeping devices and for queues. A device
+// that its credential does not name can choose any device id, so its user is part of the key. It is empty for a session
+// without a device id.
+func (s *Session) DeviceKey() string {
+	switch {
+	case s.DeviceID == "":
+		return ""
+	case s.Bound:
+		return "b" + s.DeviceID
+	default:
+		return "u" + strconv.Itoa(len(s.UserID)) + ":" + s.UserID + s.DeviceID
+	}
+}
+
+// KnownDevice is a device that the gateway remembers. It may sleep: be without a connection.
+type KnownDevice struct {
+	Session  Session    // the last one: only the key and what the device says about itself
+	Tools    []ToolSpec // ordered by name
+	LastSeen time.Time
+	After    int // KnownQuery.Skip of the devices after it
+}
+
+// DeviceMemory is a device to remember for the time Life.
+type DeviceMemory struct {
+	KnownDevice
+	Life time.Duration
+}
+
+// KnownQuery selects known devices. Its target must match the last session. Empty fields do not restrict.
+type KnownQuery struct {
+	Tenant string
+	Target
+	Skip  int // leave out so many of the first; the order is by the end of their memory
+	Limit int // at most this many; zero means 100
+}
+
+// Limits of the known devices.
+const (
+	MaxKnownDevices = 200_000  // of a tenant
+	MaxKnownOfUser  = 1_000    // of a user
+	MaxKnownTools   = 64 << 20 // bytes of the different sets of tools of a tenant's known devices
+	MaxKnownSets    = 10_000   // of a tenant
+)
+
+// ErrUnknownDevice is returned for a device that the gateway does not remember.
+var ErrUnknownDevice = Errorf(CodeSessionNotFound, "No device matches the target.")
+
+// SleepingStore remembers devices.
+type SleepingStore interface {
+	// RememberDevices stores devices. Beyond the limits, a device, or only its tools, is not remembered; that is not an
+	// error.
+	RememberDevices(ctx context.Context, devices []DeviceMemory) error
+
+	// KnownDevices returns a page of known devices, and how many to skip for the next; zero: this is the last page. A
+	// page may have fewer devices than the limit, even none.
+	KnownDevices(ctx context.Context, q KnownQuery) (found []KnownDevice, next int, err error)
+
+	// ForgetDevices forgets all devices with one of the ids, and all of the user. Empty: none.
+	ForgetDevices(ctx context.Context, tenant, user string, deviceIDs ...string) error
+}
