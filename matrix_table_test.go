@@ -111,6 +111,7 @@ var frames = []struct{ frame, who string }{
 	{`{"type":"tool_call_accepted","id":"c1"}`, "device"},
 	{`{"type":"tool_progress","id":"c1"}`, "device"},
 	{`{"type":"tool_result","id":"c1"}`, "device"},
+	{`{"type":"register_wake"}`, "device"},
 	{`{"type":"upload_request","id":"c1","mime_type":"a/b","size":1}`, "device"},
 	{`{"type":"tool_error","id":"c1"}`, "device"},
 	{`{"type":"approval_response","id":"aaaaaaaaaaaaaaaa","decision":"deny"}`, "device"},

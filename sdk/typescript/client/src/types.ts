@@ -199,7 +199,7 @@ export type ArgumentSource = {
 };
 
 /** The action that was done or denied. */
-export type AuditAction = "call" | "register" | "login" | "key.create" | "key.revoke" | "revoke" | "pair.ask" | "pair.look" | "pair.decide" | "device.update" | "device.revoke" | "device.tools" | "approval.ask" | "approval.decide" | "grant.revoke" | "policy.reload" | "session.kick" | "session.rename" | "turn.abort" | "call.cancel" | "doctor" | "backup" | "tenant.key" | "tenant.budget" | "budget.warning" | "budget.spent" | "key.rotate" | "device.rotate" | "user.erase";
+export type AuditAction = "call" | "register" | "login" | "key.create" | "key.revoke" | "revoke" | "pair.ask" | "pair.look" | "pair.decide" | "device.update" | "device.revoke" | "device.tools" | "approval.ask" | "approval.decide" | "grant.revoke" | "policy.reload" | "session.kick" | "session.rename" | "turn.abort" | "call.cancel" | "doctor" | "backup" | "tenant.key" | "tenant.budget" | "budget.warning" | "budget.spent" | "key.rotate" | "device.rotate" | "device.wake" | "user.erase";
 
 /** A line of the audit log. */
 export type AuditLine = {
@@ -778,6 +778,26 @@ export type DeviceRow = {
   /** Names and globs that were approved in advance. */
   tools: Array<string>;
   user_id?: string;
+};
+
+/** How a device is woken, without secrets, and when it was. */
+export type DeviceWake = {
+  device_id: string;
+  /** Of the last failure. */
+  error?: string;
+  /** Since the last push that the service took. */
+  failures?: number;
+  /** Of the URL or endpoint. */
+  host?: string;
+  kind: string;
+  last_push?: Time;
+  min_interval_ms: number;
+  /** Planned. */
+  next_push?: Time;
+  quiet?: QuietHours;
+  registered_at: Time;
+  /** apns: the bundle id of the app. */
+  topic?: string;
 };
 
 /** What a pod found when it checked what it uses. */
@@ -1487,6 +1507,14 @@ export type ProtectedResource = {
   scopes_supported?: Array<string>;
 };
 
+/** A part of each day. `from` may be later than `to`: then they pass midnight. */
+export type QuietHours = {
+  from: string;
+  to: string;
+  /** Of the IANA database, such as Europe/Vienna; empty: UTC. */
+  zone: string;
+};
+
 /** How often tools may be called. A call counts for all rates that apply to it. */
 export type RateLimit = {
   calls: number;
@@ -2087,4 +2115,30 @@ export type WaitingTool = {
   parameters: Parameters;
   security_level?: "safe" | "user_confirm" | "admin_only";
   timeout_ms?: number;
+};
+
+/** Wake says how a device is woken while it sleeps. Which fields are required depends on `kind`. */
+export type Wake = {
+  /** Webpush and unifiedpush: of the subscription. */
+  endpoint?: string;
+  /** Webpush and unifiedpush: of the subscription. */
+  keys?: WakeKeys;
+  /** The service that the push goes to. The gateway must have credentials for it. */
+  kind: "webhook" | "webpush" | "unifiedpush" | "fcm" | "apns";
+  /** The minimum time between two pushes. */
+  min_interval_ms?: number;
+  /** No pushes in this part of each day. */
+  quiet?: QuietHours;
+  /** Fcm and apns: of the device. */
+  token?: string;
+  /** apns: the bundle id of the app. */
+  topic?: string;
+  /** webhook: gets a signed request. */
+  url?: string;
+};
+
+/** The keys of a push subscription, in base64url. */
+export type WakeKeys = {
+  auth: string;
+  p256dh: string;
 };
