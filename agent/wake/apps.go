@@ -113,7 +113,7 @@ func (a *account) exchange(ctx context.Context, client *http.Client) (string, ti
 	assertion, err := signed(jose.RS256, a.key, a.KeyID, jwt.Claims{
 		Issuer: a.Email, Audience: jwt.Audience{a.TokenURL},
 		IssuedAt: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(now.Add(time.Hour)),
-	}, map[string]string{"scope": fcmScope})
+	}, map[string]any{"scope": fcmScope})
 	if err != nil {
 		return "", 0, err
 	}

@@ -161,19 +161,20 @@ func (s *Service) Close(ctx context.Context) {
 // many devices to wake, it does nothing.
 func (s *Service) Wake(_ context.Context, tenant, deviceID string) {
 	if s != nil {
-		s.start(registry.WakeRef{Tenant: tenant, DeviceID: deviceID})
+		s.start(registry.WakeRef{Tenant: tenant, DeviceID: deviceID}, true)
 	}
 }
 
-// start wakes a device in the background. One goroutine at a time does that for a device.
-func (s *Service) start(ref registry.WakeRef) {
+// start wakes a device in the background: because a call was queued (asked), or because a planned push may be due. One
+// goroutine at a time does that for a device.
+func (s *Service) start(ref registry.WakeRef, asked bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return
 	}
-	if _, running := s.running[ref]; running {
-		s.running[ref] = true
+	if again, running := s.running[ref]; running {
+		s.running[ref] = again || asked
 		return
 	}
 	grant, err := s.asked.Try(share.Owner{Tenant: ref.Tenant}, 1)
@@ -184,8 +185,8 @@ func (s *Service) start(ref registry.WakeRef) {
 	s.running[ref] = false
 	s.work.Go(func() {
 		defer grant.Release()
-		for {
-			did := s.wake(ref)
+		for ; ; asked = true {
+			did := s.wake(ref, asked)
 			s.mu.Lock()
 			s.stats.Asked[did]++
 			again := s.running[ref]
@@ -199,8 +200,8 @@ func (s *Service) start(ref registry.WakeRef) {
 	})
 }
 
-// wake sends a push to a device, or plans it.
-func (s *Service) wake(ref registry.WakeRef) Asked {
+// wake sends a push to a device, or plans it. If that was not asked for, another pod may have sent the planned push.
+func (s *Service) wake(ref registry.WakeRef, asked bool) Asked {
 	ctx, cancel := context.WithTimeout(s.ctx, wakeTimeout)
 	defer cancel()
 	slot, err := s.pushes.Acquire(ctx, share.Owner{Tenant: ref.Tenant}, 1)
@@ -221,6 +222,9 @@ func (s *Service) wake(ref registry.WakeRef) Asked {
 			write = !r.Plan.Next.IsZero()
 			r.Plan.Next = time.Time{}
 			return r.Plan, write
+		}
+		if !asked && r.Plan.Next.IsZero() {
+			return r.Plan, false
 		}
 		p, push, write = begin(r, time.Now())
 		r.Plan, record = p, r
@@ -310,7 +314,7 @@ func (s *Service) sweep() {
 			s.cfg.Log.Warn("planned pushes not read", "error", err)
 		}
 		for _, ref := range due {
-			s.start(ref)
+			s.start(ref, false)
 		}
 	}
 }
