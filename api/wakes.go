@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 
@@ -27,9 +28,25 @@ func (h *handler) wakeRoutes() []route {
 	}
 }
 
+// deviceID returns the device_id of the device in the path, which may also be named by the id of its credential.
+func (h *handler) deviceID(ctx context.Context, c *gin.Context) (string, error) {
+	paired, err := h.Credentials.Credential(ctx, caller(c).Tenant, c.Param("id"))
+	switch {
+	case err == nil && paired.Kind == registry.CredentialDevice:
+		return paired.DeviceID, nil
+	case err != nil && !errors.Is(err, registry.CodeNotFound):
+		return "", err
+	}
+	return c.Param("id"), nil
+}
+
 // wakeOf returns the registration of the device in the path, if the caller may see what its user registered.
 func (h *handler) wakeOf(ctx context.Context, c *gin.Context) (registry.WakeRecord, error) {
-	r, err := h.Wakes.Registered(ctx, caller(c).Tenant, c.Param("id"))
+	id, err := h.deviceID(ctx, c)
+	if err != nil {
+		return registry.WakeRecord{}, err
+	}
+	r, err := h.Wakes.Registered(ctx, caller(c).Tenant, id)
 	if err == nil && !(registry.Target{Viewer: caller(c).Viewer()}).Sees(r.User) {
 		err = registry.ErrNoWake
 	}
@@ -75,13 +92,17 @@ func (h *handler) putWake(c *gin.Context, _ *params) error {
 	if err := h.mayChange(c); err != nil {
 		return err
 	}
-	ctx, tenant, id := storeContext(c), caller(c).Tenant, c.Param("id")
+	ctx := storeContext(c)
+	id, err := h.deviceID(ctx, c)
+	if err != nil {
+		return err
+	}
 	user, err := h.deviceUser(ctx, c, id)
 	if err != nil {
 		return err
 	}
 	noteAudit(c, auditDetail{device: id, reason: "kind: " + r.said.Kind})
-	if _, err := h.Wakes.Register(ctx, tenant, user, id, wakeFrom(r.said)); err != nil {
+	if _, err := h.Wakes.Register(ctx, caller(c).Tenant, user, id, wakeFrom(r.said)); err != nil {
 		return err
 	}
 	return h.getWake(c, nil)
@@ -123,11 +144,12 @@ func (h *handler) deleteWake(c *gin.Context, _ *params) error {
 		return err
 	}
 	ctx := storeContext(c)
-	if _, err := h.wakeOf(ctx, c); err != nil {
+	r, err := h.wakeOf(ctx, c)
+	if err != nil {
 		return err
 	}
-	noteAudit(c, auditDetail{device: c.Param("id")})
-	if err := h.Wakes.Forget(ctx, caller(c).Tenant, c.Param("id")); err != nil {
+	noteAudit(c, auditDetail{device: r.DeviceID})
+	if err := h.Wakes.Forget(ctx, r.Tenant, r.DeviceID); err != nil {
 		return err
 	}
 	c.Status(http.StatusNoContent)

@@ -28,12 +28,17 @@ func wakeRegisteredFrame(w registry.Wake) []byte {
 	}{typeWakeRegistered, w.Kind, w.MinIntervalMS})
 }
 
-// offersWake returns what connected tells a device about being woken, nil if it did not declare the capability.
+// offersWake returns what connected tells a device about being woken, nil if it did not declare the capability or
+// the gateway has no push service.
 func (c *conn) offersWake() json.RawMessage {
 	if c.server.cfg.Wakes == nil || !c.local.Session().Can(registry.CapabilityWake) {
 		return nil
 	}
-	return encode(c.server.cfg.Wakes.Offer())
+	offer := c.server.cfg.Wakes.Offer()
+	if len(offer.Kinds) == 0 {
+		return nil
+	}
+	return encode(offer)
 }
 
 // registerWake stores how the device is woken while it sleeps, or forgets it.

@@ -4,10 +4,8 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
-	"crypto/hmac"
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
@@ -25,6 +23,7 @@ import (
 
 	"github.com/farhand/farhand/internal/pushtest"
 	"github.com/farhand/farhand/internal/secret"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 )
@@ -95,15 +94,12 @@ func wantResults(t *testing.T, s *Service, w registry.Wake, want ...result) {
 }
 
 func TestWebhook(t *testing.T) {
-	key := must(base64.StdEncoding.DecodeString(strings.TrimPrefix(webhookSecret, "whsec_")))
 	a := &answers{t: t, next: []func(http.ResponseWriter){
 		status(204, ""), status(404, ""), status(410, ""), status(429, "", "Retry-After", "7"), status(302, "", "Location", "/x"),
 	}}
 	a.check = func(r *http.Request, body []byte) {
-		mac := hmac.New(sha256.New, key)
-		mac.Write([]byte(r.Header.Get("Webhook-Id") + "." + r.Header.Get("Webhook-Timestamp") + "." + string(body)))
-		if got := r.Header.Get("Webhook-Signature"); got != "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)) {
-			t.Errorf("signature %s", got)
+		if err := testkit.VerifyWebhook(webhookSecret, r.Header, body); err != nil {
+			t.Error(err)
 		}
 		var m map[string]any
 		if err := json.Unmarshal(body, &m); err != nil || len(m) != 3 || m["type"] != "device.wake" || m["device_id"] != device {
