@@ -201,7 +201,7 @@ type ToolsConfig struct {
 	BrowserBare    bool          `env:"BROWSER_NO_SANDBOX" envDefault:"false" doc:"Run Chromium without its own sandbox, as root or without user namespaces. A page that escapes Chromium then has the gateway user's rights."`
 	MaxBrowsers    int           `env:"MAX_BROWSERS" envDefault:"8" doc:"Browsers of this pod, one per agent session, at most half per tenant. Each takes some hundred megabytes."`
 	BrowserMemory  ByteSize      `env:"BROWSER_MEMORY" envDefault:"2GiB" doc:"Memory of one browser, at least 256MiB. A browser that exceeds it is closed."`
-	PrivateURLs    bool          `env:"PRIVATE_URLS" envDefault:"false" doc:"Let browsers and devices' canvases load from private networks and their own machine. Cloud metadata addresses stay blocked."`
+	PrivateURLs    bool          `env:"PRIVATE_URLS" envDefault:"false" doc:"Let browsers and devices' canvases load from private networks and their own machine, and let devices be woken by URLs there. Cloud metadata addresses stay blocked."`
 	BrowserPorts   []int         `env:"BROWSER_PORTS" doc:"Ports besides 80 and 443 that pages may load from."`
 }
 

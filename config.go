@@ -8,6 +8,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/jwt"
+	"github.com/farhand/farhand/agent/wake"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/internal/envconf"
 	"github.com/farhand/farhand/internal/secret"
@@ -128,6 +129,9 @@ type Config struct {
 
 	// JWT says which tokens of an identity provider are accepted: none without a key to verify them.
 	JWT jwt.Settings `envPrefix:"JWT_"`
+
+	// Wake has the credentials for the push services that wake devices.
+	Wake wake.Settings `envPrefix:"WAKE_"`
 }
 
 // DefaultConfig returns the settings of an empty environment.

@@ -36,6 +36,7 @@ import (
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/hooks"
 	"github.com/farhand/farhand/agent/schema"
+	"github.com/farhand/farhand/agent/wake"
 	"github.com/farhand/farhand/internal/certificate"
 	"github.com/farhand/farhand/internal/listener"
 	"github.com/farhand/farhand/internal/trace"
@@ -92,6 +93,7 @@ type Gateway struct {
 	upstreams  upstreams
 
 	approvals *approval.Service
+	wakes     *wake.Service // nil before it has started
 
 	handler http.Handler
 	server  *http.Server // that Run serves with
@@ -187,6 +189,9 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 		Verify:    g.ended,
 		Note:      g.pod.Calls.Note, Show: g.pod.Approvals.Show, Audit: g.audit, Log: g.log,
 	})
+	if err := g.openWakes(store); err != nil {
+		return err
+	}
 	if err := g.openIdentity(ctx, store); err != nil {
 		return err
 	}
@@ -335,6 +340,9 @@ func (g *Gateway) Close(ctx context.Context) error {
 		errs = append(errs, g.pod.Close(ctx))
 	}
 	errs = append(errs, g.upstreams.close(ctx), g.builtins.close(ctx))
+	if g.wakes != nil {
+		g.wakes.Close(gentle)
+	}
 	if g.files != nil {
 		errs = append(errs, g.files.Close())
 	}

@@ -128,6 +128,7 @@ func (c Config) needsCredential() bool { return c.KeysOnly || c.JWT.Enabled() }
 // paired devices, which apply decisions about their tools.
 func (g *Gateway) credentialsChanged(changes []registry.CredentialChange) {
 	g.approvals.CredentialsChanged(changes)
+	g.wakes.CredentialsChanged(changes)
 	if devices := g.revocationTarget.Load(); devices != nil {
 		devices.CredentialsChanged(changes)
 	}

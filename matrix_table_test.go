@@ -88,6 +88,9 @@ var matrix = []line{
 	{"GET /api/devices/{id}", "approver", "paired", 200, 404, ""},
 	{"PUT /api/devices/{id}", "approver", "paired", 200, 404, `{"name":"mine"}`},
 	{"DELETE /api/devices/{id}", "approver", "paired", 204, 404, ""},
+	{"DELETE /api/devices/{id}/wake", "caller", "paired", 404, 404, ""}, // nothing is registered yet
+	{"PUT /api/devices/{id}/wake", "caller", "paired", 200, 404, `{"kind":"webhook","url":"https://example.com/"}`},
+	{"GET /api/devices/{id}/wake", "caller", "paired", 200, 404, ""},
 	{"POST /api/devices/{id}/tools", "approver", "paired", 200, 404, `{"reject":["look"]}`},
 	{"GET /api/approvals", "approver", "", 200, 0, ""},
 	{"GET /api/approvals/{id}", "approver", "approval", 200, 404, ""},
@@ -112,6 +115,7 @@ var frames = []struct{ frame, who string }{
 	{`{"type":"tool_call_accepted","id":"c1"}`, "device"},
 	{`{"type":"tool_progress","id":"c1"}`, "device"},
 	{`{"type":"tool_result","id":"c1"}`, "device"},
+	{`{"type":"register_wake"}`, "device"},
 	{`{"type":"upload_request","id":"c1","mime_type":"a/b","size":1}`, "device"},
 	{`{"type":"tool_error","id":"c1"}`, "device"},
 	{`{"type":"approval_response","id":"aaaaaaaaaaaaaaaa","decision":"deny"}`, "device"},

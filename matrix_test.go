@@ -18,6 +18,7 @@ import (
 
 	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/agent/access/jwt"
+	"github.com/farhand/farhand/agent/wake"
 	"github.com/farhand/farhand/ws"
 )
 
@@ -54,6 +55,7 @@ func newWorld(t *testing.T) *world {
 		Token: adminToken, TrustedProxies: []string{"127.0.0.1"}, JWT: jwt.Settings{
 			Issuer: "issuer", Audience: "farhand", Secret: matrixSecret,
 		},
+		Wake: wake.Settings{WebhookSecret: wakeSecret},
 	}, farhand.WithModel(&askedModel{}))
 	for _, o := range whose {
 		w.seed(o)

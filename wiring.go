@@ -198,8 +198,8 @@ func (g *Gateway) openOperation(a *core) (err error) {
 func (g *Gateway) openDevices(a *core) (err error) {
 	own := append(g.builtinNames(a.localTools), g.upstreams.prefixes()...)
 	g.devices, err = ws.NewServer(ws.Config{
-		Uploads: g.files,
-		Pod:     g.pod, Admission: agent.NewAdmission(a.rules, a.schemas, g.cfg.admissionLimits(), own...),
+		Uploads: g.files, Wakes: g.wakes,
+		Pod: g.pod, Admission: agent.NewAdmission(a.rules, a.schemas, g.cfg.admissionLimits(), own...),
 		Auth: a.authenticator, Pairing: g.pairing, Live: g.live, Origins: a.origins, Agent: a.conversations,
 		Conversations: a.store, Decisions: g.approvals,
 		MaxFramesPerSecond: g.cfg.FrameRate, FrameBurst: g.cfg.FrameBurst, MessageTimeout: g.cfg.MessageTimeout,
@@ -240,7 +240,7 @@ func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
 		Sources: a.sources, Limits: g.cfg.HTTP, MaxCallTimeout: g.cfg.MaxCallTimeout,
 		MaxTurn: g.cfg.Turns.Turn, TurnWait: g.cfg.Turns.Wait, IgnoreDebug: !g.cfg.AllowDebug,
 		MaxServed: g.cfg.requests(listener.OpenFiles()),
-		Pairing:   g.pairing, Metrics: g.monitor.handler(), Meter: g.monitor.set.HTTP,
+		Pairing:   g.pairing, Wakes: g.wakes, Metrics: g.monitor.handler(), Meter: g.monitor.set.HTTP,
 		AccessLog: api.AccessLog(g.cfg.AccessLog), Operator: operator{g},
 	})
 	if err != nil {

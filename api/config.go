@@ -158,6 +158,7 @@ type Config struct {
 	Audit    auth.Auditor     // writes the audit log; default: none
 	Files    Files            // of results; nil: their routes do not exist
 	Pairing  *pairing.Service // pairs devices; nil: its routes do not exist
+	Wakes    Wakes            // keeps how devices are woken; nil: its routes do not exist
 
 	// Ending is called for each session that a caller deletes, before anything of it is. An error is the response, and
 	// nothing is deleted. May be nil.

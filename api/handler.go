@@ -190,6 +190,9 @@ func (h *handler) routes() []route {
 	if h.Pairing != nil {
 		table = append(table, h.pairingRoutes()...)
 	}
+	if h.Wakes != nil {
+		table = append(table, h.wakeRoutes()...)
+	}
 	if h.Tenants != nil {
 		table = append(table, h.tenantRoutes()...)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/approvals"
 	"github.com/farhand/farhand/registry/toolmemory"
+	"github.com/farhand/farhand/registry/wakes"
 )
 
 // EraseOf implements registry.EraseStore.
@@ -22,6 +23,8 @@ func (s *Store) EraseOf(ctx context.Context, tenant, user string, kind registry.
 		return approvals.Erase(ctx, s.Documents(), tenant, user)
 	case registry.PersonalMemories:
 		return toolmemory.Erase(ctx, s.Documents(), tenant, user)
+	case registry.PersonalWakes:
+		return wakes.Erase(ctx, s.Documents(), tenant, user)
 	case registry.PersonalCalls:
 		return s.eraseCalls(ctx, tenant, user)
 	case registry.PersonalUsage:

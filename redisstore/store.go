@@ -56,6 +56,7 @@ import (
 	"github.com/farhand/farhand/registry/pairings"
 	"github.com/farhand/farhand/registry/sleeping"
 	"github.com/farhand/farhand/registry/toolmemory"
+	"github.com/farhand/farhand/registry/wakes"
 )
 
 // Store is a registry.Store on Redis. It is safe for concurrent use. Its methods are documented at the interfaces of
@@ -68,6 +69,7 @@ type Store struct {
 	registry.PairingStore
 	registry.SleepingStore
 	registry.ToolMemoryStore
+	registry.WakeStore
 	tenantStore
 
 	conn   *redisconn.Conn
@@ -120,6 +122,7 @@ func (c *Conn) Store() *Store {
 	docs := s.Documents()
 	s.ApprovalStore, s.BlobStore, s.PairingStore = approvals.New(docs, s.log), blobs.New(docs), pairings.New(docs)
 	s.ToolMemoryStore, s.SleepingStore = toolmemory.New(docs), sleeping.New(docs)
+	s.WakeStore = wakes.New(docs)
 	s.CredentialStore = credentials.New(docs, s, c.opts.Credentials, s.log)
 	s.tenantStore = newTenantStore(docs, s.conn, c.opts.Limits)
 	s.live = newLiveSet(s.Live, min(liveSetAge, c.opts.PodLease/20))

@@ -68,6 +68,7 @@ const (
 	AuditDeviceRevoke  = "device.revoke"
 	AuditDeviceRotate  = "device.rotate" // the credential of a paired device got a new secret
 	AuditDeviceTools   = "device.tools"  // tools of a paired device were approved
+	AuditDeviceWake    = "device.wake"   // how a device is woken was set or removed
 	AuditApprovalAsk   = "approval.ask"
 	AuditApproval      = "approval.decide"
 	AuditGrantRevoke   = "grant.revoke"
@@ -91,7 +92,7 @@ func AuditActions() []string {
 		AuditPairLook, AuditPairDecide, AuditDeviceUpdate, AuditDeviceRevoke, AuditDeviceTools, AuditApprovalAsk,
 		AuditApproval, AuditGrantRevoke, AuditPolicyReload, AuditSessionKick, AuditSessionRename, AuditTurnAbort,
 		AuditCallCancel, AuditDoctor, AuditBackup, AuditTenantKey, AuditTenantBudget, AuditBudgetWarning,
-		AuditBudgetSpent, AuditKeyRotate, AuditDeviceRotate, AuditUserErase,
+		AuditBudgetSpent, AuditKeyRotate, AuditDeviceRotate, AuditDeviceWake, AuditUserErase,
 	}
 }
 

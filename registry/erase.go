@@ -12,12 +12,14 @@ const (
 	PersonalContinuations PersonalKind = "continuations" // owners of continuations
 	PersonalMemories      PersonalKind = "tool_memories" // of local tools, for the user
 	PersonalUsage         PersonalKind = "usage"         // rows of all days
+	PersonalWakes         PersonalKind = "wakes"         // how the user's devices are woken
 )
 
 // PersonalKinds returns all kinds.
 func PersonalKinds() []PersonalKind {
 	return []PersonalKind{
 		PersonalApprovals, PersonalCalls, PersonalContinuations, PersonalMemories, PersonalUsage,
+		PersonalWakes,
 	}
 }
 

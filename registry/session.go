@@ -28,6 +28,7 @@ const (
 	CapabilityDrain    = "drain"
 	CapabilityResume   = "resume"
 	CapabilityApproval = "approval"    // a person at the device can approve its calls
+	CapabilityWake     = "wake"        // it registers how it is woken while it sleeps
 	CapabilityTrace    = "traceparent" // it continues traces: tool_call_request has the field traceparent
 
 	CapabilityResumeToken = "resume_token" // it keeps its resume token and presents it at every reconnect

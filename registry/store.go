@@ -230,6 +230,7 @@ type Store interface {
 	TenantStore
 	BlobStore
 	ToolMemoryStore
+	WakeStore
 	EraseStore
 
 	// Ping reports whether the store can be read and written now.

@@ -42,6 +42,7 @@ type Config struct {
 	Agent         chat.Agent    // answers the people at the devices; nil: there is no agent
 	Decisions     Decisions     // takes people's decisions about calls; nil: devices cannot decide
 	Conversations Conversations // describes a device's conversation when it connects; nil: no description
+	Wakes         Wakes         // keeps how devices are woken; nil: they cannot be
 	Uploads       Uploads       // stores files that are too large for a result; nil: files are rejected
 
 	MaxFrame     int64         // bytes of a device's message; default 1 MiB; more is read to report the limit

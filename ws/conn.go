@@ -213,7 +213,7 @@ func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 	c.mu.Unlock()
 	summary := c.summary
 	c.summary = nil
-	if err := c.send(connectedFrame(summary, c.server.limits)); err != nil {
+	if err := c.send(connectedFrame(summary, c.server.limits, c.offersWake())); err != nil {
 		return err
 	}
 	c.showWaiting()

@@ -89,6 +89,8 @@ func (f *frameFields) frame(typ string) any {
 			Type: typ, ID: f.id(), MIMEType: f.Text("mime_type"), Size: f.size("size"),
 			Name: f.TextOr("name", ""),
 		}
+	case typeRegisterWake:
+		return &registerWakeFrame{Type: typ, Wake: f.Value("wake")}
 	case typeRegenerate:
 		return &regenerateFrame{Type: typ, Debug: or(f.OptionalBool("debug"), false)}
 	default:

@@ -192,6 +192,8 @@ func (c *conn) handle(frame any) error {
 		return c.abort()
 	case *approvalResponseFrame:
 		return withStoreTimeout(c.approvalResponse, f)
+	case *registerWakeFrame:
+		return withStoreTimeout(c.registerWake, f)
 	case *regenerateFrame:
 		return c.regenerate(f)
 	case *mcp.Message:

@@ -30,8 +30,9 @@ const (
 	typeRegenerate         = "regenerate"
 	typeApprovalResponse   = "approval_response"
 	typeUploadRequest      = "upload_request"
-	typeHello              = mcp.TypeHello // of voice devices, on /ws/mcp; the server replies with the same type
-	typeMCP                = mcp.TypeMCP   // an MCP message that has no type above
+	typeRegisterWake       = "register_wake" // capability wake
+	typeHello              = mcp.TypeHello   // of voice devices, on /ws/mcp; the server replies with the same type
+	typeMCP                = mcp.TypeMCP     // an MCP message that has no type above
 )
 
 // Types of the frames that the server sends. The types of conversation frames are the values of chat.EventType.
@@ -44,7 +45,8 @@ const (
 	typeToolCallCancel     = "tool_call_cancel"
 	typeResultAcknowledged = "result_acknowledged"
 	typeServerDraining     = "server_draining"
-	typeUploadSlot         = "upload_slot" // answers upload_request
+	typeUploadSlot         = "upload_slot"     // answers upload_request
+	typeWakeRegistered     = "wake_registered" // answers register_wake
 	typeAbortAck           = "abort_ack"
 	typeApprovalRequest    = "approval_request" // capability approval, like the next one
 	typeApprovalDecided    = "approval_decided"
@@ -134,6 +136,10 @@ type (
 		Size     int64  `json:"size"`
 		Name     string `json:"name,omitempty"`
 	}
+	registerWakeFrame struct {
+		Type string          `json:"type"`
+		Wake json.RawMessage `json:"wake,omitempty"` // a registry.Wake; absent: the device is no longer woken
+	}
 	regenerateFrame struct {
 		Type  string `json:"type"`
 		Debug bool   `json:"debug,omitempty"`
@@ -152,6 +158,7 @@ func (*messageFrame) frameType() string            { return typeMessage }
 func (*abortFrame) frameType() string              { return typeAbort }
 func (*approvalResponseFrame) frameType() string   { return typeApprovalResponse }
 func (*uploadRequestFrame) frameType() string      { return typeUploadRequest }
+func (*registerWakeFrame) frameType() string       { return typeRegisterWake }
 func (*regenerateFrame) frameType() string         { return typeRegenerate }
 
 type rejection struct {
@@ -193,15 +200,17 @@ func sessionStartFrame(resumeToken string, s sessionSummary, limits json.RawMess
 	}{typeSessionStart, protocolVersion, s, resumeToken, limits})
 }
 
-// connectedFrame answers connect. The summary is nil if session_start had all of it.
-func connectedFrame(s *sessionSummary, limits json.RawMessage) []byte {
+// connectedFrame answers connect. The summary is nil if session_start had all of it. wake is a wake.Offer as JSON, only
+// for devices that can be woken.
+func connectedFrame(s *sessionSummary, limits, wake json.RawMessage) []byte {
 	return encode(struct {
 		Type    string `json:"type"`
 		V       int    `json:"v"`
 		Message string `json:"message"`
 		*sessionSummary
 		Limits json.RawMessage `json:"limits"`
-	}{typeConnected, protocolVersion, "Connection established", s, limits})
+		Wake   json.RawMessage `json:"wake,omitempty"`
+	}{typeConnected, protocolVersion, "Connection established", s, limits, wake})
 }
 
 // toolsRegisteredFrame answers a registration. count is how many tools or names the device sent. registered is how many

@@ -15,6 +15,7 @@ import (
 	"github.com/farhand/farhand/internal/publicnet"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/trace"
+	"github.com/farhand/farhand/internal/webhook"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -30,7 +31,7 @@ const (
 // client sends requests to one hook.
 type client struct {
 	url       string
-	signer    signer
+	signer    webhook.Signer
 	http      *http.Client
 	transport *http.Transport
 	slots     *share.Pool // of concurrent questions
@@ -38,9 +39,9 @@ type client struct {
 }
 
 func newClient(cfg Config) (*client, error) {
-	signer, err := newSigner(string(cfg.Secret))
+	signer, err := webhook.NewSigner(string(cfg.Secret))
 	if err != nil {
-		return nil, errors.New("secret: must be Base64")
+		return nil, fmt.Errorf("secret: %w", err)
 	}
 	transport := publicnet.Guard{AllowPrivate: cfg.AllowPrivate}.Transport(cfg.Timeout)
 	transport.MaxConnsPerHost, transport.MaxIdleConnsPerHost = cfg.Concurrent, cfg.Concurrent
@@ -106,7 +107,7 @@ func (c *client) request(ctx context.Context, id string, text []byte) (*http.Req
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "farhand")
 	trace.Inject(ctx, req.Header)
-	c.signer.sign(req.Header, id, time.Now(), text)
+	c.signer.Sign(req.Header, id, time.Now(), text)
 	return req, nil
 }
 

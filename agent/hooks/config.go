@@ -9,7 +9,6 @@ package hooks
 import (
 	"bytes"
 	"cmp"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +25,7 @@ import (
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/internal/publicnet"
 	"github.com/farhand/farhand/internal/secret"
+	"github.com/farhand/farhand/internal/webhook"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -37,15 +37,6 @@ const (
 	DefaultConcurrent = 64
 	MaxConcurrent     = 1024
 )
-
-// Key lengths of secrets in bytes, as in Standard Webhooks.
-const (
-	minKey = 24
-	maxKey = 64
-)
-
-// secretPrefix is the prefix of secrets in Standard Webhooks.
-const secretPrefix = "whsec_"
 
 // Config configures one hook. Name, URL, Secret and one of Before, After and Approvals are required.
 type Config struct {
@@ -128,10 +119,8 @@ func (c Config) checkURL() error {
 }
 
 func (c Config) checkSecret() error {
-	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(string(c.Secret), secretPrefix))
-	if err != nil || !strings.HasPrefix(string(c.Secret), secretPrefix) || len(key) < minKey || len(key) > maxKey {
-		return fmt.Errorf("secret: must be %s and %d to %d random bytes in Base64; "+
-			"create one with: echo %s$(openssl rand -base64 32)", secretPrefix, minKey, maxKey, secretPrefix)
+	if _, err := webhook.NewSigner(string(c.Secret)); err != nil {
+		return fmt.Errorf("secret: %w", err)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/farhand/farhand/agent/sandbox/docker"
 	"github.com/farhand/farhand/agent/tools/browser"
 	"github.com/farhand/farhand/agent/tools/upstream"
+	"github.com/farhand/farhand/agent/wake"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/internal/certificate"
 	"github.com/farhand/farhand/internal/reload"
@@ -45,6 +46,7 @@ type Pod struct {
 	Pools          []func() map[string]share.Stats // by name, which is one of poolNames
 	Tenants        func() map[string]int64         // connections by tenant
 	Approvals      func() approval.Stats
+	Wakes          func() wake.Stats
 	Containers     func() docker.Stats  // nil without an engine of containers
 	Browsers       func() browser.Stats // nil without browsers
 	Disks          func() []Disk
@@ -177,6 +179,29 @@ func mcpServers(all []upstream.Status) []current {
 }
 
 var serverOutcomes = []string{"answered", "rejected", "ended", "lost"}
+
+func wakes(n wake.Stats) []current {
+	var asked []part
+	for _, a := range wake.AllAsked() {
+		asked = append(asked, part{string(a), n.Asked[a]})
+	}
+	kind, outcome := Label{Name: "kind"}, Label{Name: "outcome"}
+	for _, o := range wake.Outcomes() {
+		outcome.Values = append(outcome.Values, string(o))
+	}
+	var pushes []series
+	for _, k := range registry.WakeKinds() {
+		kind.Values = append(kind.Values, string(k))
+		for o, count := range n.Pushes[k] {
+			pushes = append(pushes, series{float64(count), []string{string(k), string(o)}})
+		}
+	}
+	return []current{
+		counter("farhand_wakes_total", "Requests to wake a sleeping device, by what this pod did.", by("did", asked...)),
+		counter("farhand_wake_pushes_total", "Pushes to devices, by kind and by the push service's answer.",
+			labeled(pushes, kind, outcome)),
+	}
+}
 
 func httpHooks(all []hooks.Stats) []current {
 	var names []string
@@ -431,9 +456,9 @@ var poolNames = []string{
 	"checked_answer_bytes", "checked_answers", "checking_schemas", "commands", "compiling_schemas", "decoding",
 	"decoding_large", "downloads", "erasures", "errands", "exports", "hook_bytes", "hook_messages", "hook_questions",
 	"idle_connections", "large_argument_bytes", "large_checked_answer_bytes", "late_answers", "mcp_answer_bytes",
-	"mcp_calls", "message_bytes", "offered_bytes", "opening", "parsing", "reading", "registering", "requests",
+	"mcp_calls", "message_bytes", "offered_bytes", "opening", "parsing", "pushes", "reading", "registering", "requests",
 	"returning_calls", "running_calls", "sockets", "streams", "tasks", "turn_bytes", "turns", "unsent_bytes",
-	"uploads", "validating", "validating_answers", "waiting_requests",
+	"uploads", "validating", "validating_answers", "waiting_requests", "wakes",
 }
 
 // pools has the usage of the pools that tenants share. A pool may have several parts.

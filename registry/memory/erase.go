@@ -6,6 +6,7 @@ import (
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/approvals"
 	"github.com/farhand/farhand/registry/toolmemory"
+	"github.com/farhand/farhand/registry/wakes"
 )
 
 // EraseOf implements registry.EraseStore.
@@ -15,6 +16,8 @@ func (m *Store) EraseOf(ctx context.Context, tenant, user string, kind registry.
 		return approvals.Erase(ctx, m.Documents(), tenant, user)
 	case registry.PersonalMemories:
 		return toolmemory.Erase(ctx, m.Documents(), tenant, user)
+	case registry.PersonalWakes:
+		return wakes.Erase(ctx, m.Documents(), tenant, user)
 	case registry.PersonalCalls:
 		return m.eraseCalls(tenant, user), nil
 	case registry.PersonalUsage:

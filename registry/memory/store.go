@@ -30,6 +30,7 @@ import (
 	"github.com/farhand/farhand/registry/sleeping"
 	"github.com/farhand/farhand/registry/tenants"
 	"github.com/farhand/farhand/registry/toolmemory"
+	"github.com/farhand/farhand/registry/wakes"
 )
 
 // Options configures a Store.
@@ -48,6 +49,7 @@ type Store struct {
 	registry.PairingStore
 	registry.SleepingStore
 	registry.ToolMemoryStore
+	registry.WakeStore
 	tenants.Listing
 	tenants.Spending
 
@@ -188,6 +190,7 @@ func newStore(o Options, k *keeper) *Store {
 	m.CredentialStore = credentials.New(m.documents, m, m.opts.Credentials, slog.New(slog.DiscardHandler))
 	m.PairingStore = pairings.New(m.documents)
 	m.ToolMemoryStore, m.SleepingStore = toolmemory.New(m.documents), sleeping.New(m.documents)
+	m.WakeStore = wakes.New(m.documents)
 	m.Listing, m.Spending = tenants.New(m.documents), tenants.NewSpending(m.documents, m.opts.Limits)
 	m.gone.weigh, m.goneLists.weigh = (*goneSession).size, (*goneList).size
 	return m

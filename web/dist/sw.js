@@ -50,6 +50,23 @@ async function newest(request) {
 /** Names of assets have a hash of their content. */
 const stored = async (request) => (await caches.match(request)) ?? fetch(request);
 
+addEventListener("push", (event) => event.waitUntil(woken(event.data)));
+
+/** Shows that an agent needs this device. The message names tools only if the gateway's operator wants that. */
+function woken(data) {
+  let tools = [];
+  try {
+    tools = data.json().tools ?? [];
+  } catch {
+    // a message of another release
+  }
+  const asked = tools.filter((name) => typeof name === "string").join(", ").slice(0, 200);
+  return registration.showNotification("An agent needs this device", {
+    body: asked ? `It asks for ${asked}. Tap to answer.` : "Tap to answer.", icon: "/icon-192.png", tag: "wake",
+    renotify: true,
+  });
+}
+
 addEventListener("notificationclick", (event) => {
   event.notification.close();
   event.waitUntil(open());

@@ -253,6 +253,8 @@ func (c *Client) handle(ctx context.Context, l *link, data []byte) {
 	switch f.Type {
 	case "session_start":
 		c.begin(l, f)
+	case "connected":
+		c.registerWake(l, f.Wake)
 	case "tools_registered":
 		c.registered(l, f)
 	case "tool_call_request":

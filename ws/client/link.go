@@ -198,6 +198,8 @@ type received struct {
 	ResumeToken string          `json:"resume_token"`
 	Limits      json.RawMessage `json:"limits"`
 
+	Wake *WakeOffer `json:"wake"` // connected
+
 	Registered int         `json:"registered"` // tools_registered
 	Rejected   []Rejection `json:"rejected"`
 
@@ -276,6 +278,8 @@ type sent struct {
 
 	Decision Decision `json:"decision,omitempty"` // approval_response
 
+	Wake *Wake `json:"wake,omitempty"` // register_wake
+
 	Content *string `json:"content,omitempty"` // message
 	Debug   bool    `json:"debug,omitempty"`   // and regenerate
 }
@@ -294,6 +298,9 @@ func (c *config) connectFrame(token string) []byte {
 	can := []string{"ack", "progress", "cancel", "drain", "resume", "resume_token", "call_status", "traceparent"}
 	if c.approver != nil {
 		can = append(can, "approval")
+	}
+	if c.wake != nil {
+		can = append(can, "wake")
 	}
 	return sent{
 		Type: "connect", V: 1, DeviceName: c.deviceName, DeviceID: c.deviceID, Platform: c.platform, Labels: c.labels,

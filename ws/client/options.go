@@ -21,6 +21,7 @@ type config struct {
 	tools    []offer
 	fallback Handler
 	approver Approver
+	wake     func(WakeOffer) *Wake
 	onState  func(State)
 
 	parallelism                     int

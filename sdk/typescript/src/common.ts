@@ -11,3 +11,4 @@ export type { JsonSchema, StandardSchema } from "./standard.js";
 export type { State } from "./state.js";
 export { memoryStore, type Store } from "./store.js";
 export type { Handler, Hints, Tool } from "./tools.js";
+export type { Wake, WakeOffer } from "./wake.js";

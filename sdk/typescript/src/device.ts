@@ -16,6 +16,7 @@ import type { Platform } from "./platform.js";
 import { Backoff, type State } from "./state.js";
 import type { Store } from "./store.js";
 import { offer, type Handler, type Offer, type Tool } from "./tools.js";
+import { wakeOffer, type WakeOffer } from "./wake.js";
 
 const stopWait = 2_000; // ms that stop gives handlers to end, and then the gateway to acknowledge
 const framesBytes = 64; // around the definitions in a frame
@@ -34,6 +35,7 @@ export class DeviceCore extends Emitter<DeviceEvents> {
   readonly #calls: Calls;
   #state: State = { phase: "closed" };
   #limits = defaultLimits;
+  #wakeOffer: WakeOffer | undefined; // of the last connection
   #loaded: Promise<void> | undefined;
   #credential: Credential | undefined;
   #session: string;
@@ -160,6 +162,21 @@ export class DeviceCore extends Emitter<DeviceEvents> {
     this.#wake();
   }
 
+  /**
+   * Asks the option wake again how the device is woken, as when the person has just allowed it, and tells the gateway.
+   * Each connection begins with it. An error is an event `trouble`.
+   */
+  async registerWake(): Promise<void> {
+    const [link, offer] = [this.#link, this.#wakeOffer];
+    if (!link || !offer) return;
+    try {
+      const wake = await this.options.wake?.(offer);
+      if (wake !== undefined && this.#link === link) this.#send({ type: "register_wake", ...(wake && { wake }) });
+    } catch (error) {
+      this.#trouble("wake", error);
+    }
+  }
+
   // The connection, from the first to the last.
 
   async #stay(running: AbortController): Promise<void> {
@@ -257,7 +274,7 @@ export class DeviceCore extends Emitter<DeviceEvents> {
     this.#send({
       type: "connect", v: 1, device_name: deviceName, device_id: this.#credential?.deviceId ?? deviceId,
       platform: platform ?? this.system.name, labels, resume_token: this.#resumeToken || undefined,
-      capabilities: approver ? [...capabilities, "approval"] : capabilities,
+      capabilities: [...capabilities, ...(approver ? ["approval"] : []), ...(this.options.wake ? ["wake"] : [])],
     });
   }
 
@@ -266,6 +283,11 @@ export class DeviceCore extends Emitter<DeviceEvents> {
     switch (frame.type) {
       case "session_start":
         return this.#start(link, frame);
+      case "connected":
+        this.#wakeOffer = wakeOffer(frame["wake"]);
+        return void this.registerWake();
+      case "wake_registered":
+        return this.emit("wake", { kind: text(frame["kind"]) });
       case "tools_registered":
         return this.#registered(link, frame);
       case "tool_call_request":

@@ -3,6 +3,7 @@ import type { FarhandError } from "./errors.js";
 import type { Credential } from "./pair.js";
 import type { State } from "./state.js";
 import type { Store } from "./store.js";
+import type { Wake, WakeOffer } from "./wake.js";
 
 export interface DeviceOptions {
   /** The bearer token. */
@@ -26,6 +27,11 @@ export interface DeviceOptions {
   store?: Store;
   /** Asks the person at the device about calls that need approval. Without it, only other approvers are asked. */
   approver?: Approver;
+  /**
+   * Says how the gateway wakes the device while it sleeps. It is called on each connection to a gateway that can. Null:
+   * the gateway forgets how; undefined: it stays as it is. The device needs a deviceId, or is paired.
+   */
+  wake?: (offer: WakeOffer) => Wake | null | undefined | Promise<Wake | null | undefined>;
   /** How many handlers run at once. Further calls wait. Default: 16. */
   parallelism?: number;
   /** The first delay before a reconnect is random up to min; its bound doubles up to max. Default: 500 ms and 30 s. */
@@ -43,10 +49,12 @@ export interface DeviceEvents {
   progress: CallEvent & { readonly progress: number; readonly total?: number; readonly message?: string };
   /** A call has its answer: an error, or a result. */
   answered: CallEvent & { readonly error?: string };
+  /** The gateway knows how to wake the device: by this kind, "" if it does not any more. */
+  wake: { readonly kind: string };
   /** The conversation has a title. */
   title: string;
   /**
-   * The gateway does not like a frame, the store fails (`store`), or another page has it (`in_use`): this one connects
+   * The gateway does not like a frame, the store fails (`store`), the option wake does (`wake`), or another page has it (`in_use`): this one connects
    * when that one is closed. The device goes on.
    */
   trouble: FarhandError;

@@ -8,10 +8,11 @@ import { Canvas } from "./canvasview";
 import { Log } from "./logview";
 import { Connecting, Elsewhere, Failed, Pairing, Welcome } from "./phases";
 import { deviceName, note, stopped } from "./kept";
-import { phase, start, stop, type Phase } from "./link";
+import { askAgain, phase, start, stop, type Phase } from "./link";
 import { awake } from "./live";
 import { Now } from "./nowview";
 import { Prompts } from "./promptview";
+import { AskWake, wakes } from "./pushes";
 import { ShownPanel } from "./shownview";
 import { Offered } from "./toolview";
 import { workerRefused } from "./worker";
@@ -27,6 +28,7 @@ export function App() {
         <div class="column">
           <Prompts />
           <Stage now={now} />
+          {now.phase === "connected" && <AskWake again={askAgain} />}
           {on(now) && <Now />}
           <ShownPanel />
           <Canvas />
@@ -102,6 +104,7 @@ function Bar({ now }: { now: Phase }) {
   return (
     <footer class="bar">
       {awake.value && <p class="muted">{words.awake}</p>}
+      {running && wakes.value && <p class="muted">{words.wake.on}</p>}
       {running ? (
         <Button
           {...(now.phase !== "pairing" && { look: "stop" })}

@@ -8,6 +8,7 @@ import { generation, renew } from "./canvas";
 import { deviceId, deviceName, note, record, short, stopped } from "./kept";
 import * as live from "./live";
 import { approve } from "./prompts";
+import { subscribe, wakes } from "./pushes";
 import { sleepAgain } from "./tools/body";
 import { everOffered, offerTo } from "./toolset";
 import { words } from "../words/device";
@@ -58,6 +59,9 @@ export async function stop(): Promise<void> {
   note(words.log.stopped);
   await leave({ phase: "closed" });
 }
+
+/** Tells the gateway how to wake this page, after the person has allowed it. */
+export const askAgain = async (): Promise<void> => device?.registerWake();
 
 /** Pairs as a new device, since the gateway does not know the old credential. */
 export async function pairAgain(): Promise<void> {
@@ -112,12 +116,14 @@ function make(): Device {
   const made = new Device(gateway, {
     store, deviceId, name: deviceName.value, deviceName: deviceName.value, platform: "web",
     approver: (question, { signal }) => approve(question, signal, words.prompts.decisions),
+    wake: subscribe,
   });
   offerTo(made);
   made.on("state", (state) => became(state));
   made.on("call", ({ id, tool, args }) => live.began({ callId: id, tool }, args));
   made.on("progress", ({ id, progress, total, message }) =>
     live.progressed(id, { done: progress, total, message }));
+  made.on("wake", ({ kind }) => (wakes.value = kind !== ""));
   made.on("answered", ({ id, tool, error }) => {
     const call = live.ended(id);
     record({

@@ -191,6 +191,11 @@ export const words = {
     refused: (why: string) => `Refused: ${why}`,
   },
   awake: "The screen stays on",
+  wake: {
+    ask: "Agents reach this page only while it is open. Allow notifications, and one calls you when it is closed.",
+    allow: "Allow",
+    on: "Agents can call you when this page is closed",
+  },
   duration: (seconds: number) =>
     seconds < 60 ? `${seconds} s` : seconds < 3600 ? `${Math.floor(seconds / 60)} min ${seconds % 60} s` : `${Math.floor(seconds / 3600)} h`,
 };

@@ -1,0 +1,124 @@
+package wake
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Outcome is what became of a push.
+type Outcome string
+
+// The outcomes.
+const (
+	Sent    Outcome = "sent"    // the push service took it
+	Gone    Outcome = "gone"    // the push service no longer knows the device: the registration is forgotten
+	Retry   Outcome = "retry"   // the push service failed, or is busy: the push is sent again
+	Refused Outcome = "refused" // the push service did not accept it, and would not accept it again
+)
+
+// Outcomes returns all outcomes.
+func Outcomes() []Outcome { return []Outcome{Sent, Gone, Retry, Refused} }
+
+// result is the outcome of a push.
+type result struct {
+	outcome    Outcome
+	reason     string        // of an outcome that is not sent; without secrets
+	retryAfter time.Duration // that the push service asked for
+}
+
+// message is the content of a push.
+type message struct {
+	Type      string    `json:"type"`
+	Timestamp time.Time `json:"timestamp"`
+	DeviceID  string    `json:"device_id"`
+
+	// Only with Settings.Content.
+	Calls int      `json:"calls,omitempty"` // that wait
+	Tools []string `json:"tools,omitempty"` // of these, each once
+}
+
+const (
+	messageType = "device.wake"
+
+	// pushLife is how long a push service keeps a push for a device that is off. A newer one replaces it.
+	pushLife = 24 * time.Hour
+
+	collapse = "farhand-wake" // names pushes that replace each other
+
+	// alertText is what a phone shows if the app does not write a text of its own.
+	alertText = "An agent needs this device. Tap to answer."
+)
+
+// pusher sends a push to a device.
+type pusher interface {
+	push(ctx context.Context, w registry.Wake, m message) result
+}
+
+const maxAnswer = 64 << 10 // bytes of a push service's answer that are read
+
+// do sends a request and reads its answer. The result is that of the status alone: gone for those in goneStatus.
+func do(client *http.Client, req *http.Request, goneStatus ...int) (result, []byte) {
+	resp, err := client.Do(req)
+	if err != nil {
+		return failure(err), nil
+	}
+	return read(resp, goneStatus...)
+}
+
+// read reads an answer, and closes its body.
+func read(resp *http.Response, goneStatus ...int) (result, []byte) {
+	defer resp.Body.Close() //nolint:errcheck // it was only read
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	res := result{outcome: Refused, reason: fmt.Sprintf("status %d", resp.StatusCode)}
+	switch status := resp.StatusCode; {
+	case status >= http.StatusOK && status < http.StatusMultipleChoices:
+		return result{outcome: Sent}, body
+	case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
+		res.outcome, res.retryAfter = Retry, retryAfter(resp.Header)
+	default:
+		for _, s := range goneStatus {
+			if status == s {
+				res.outcome = Gone
+			}
+		}
+	}
+	return res, body
+}
+
+// failure is the result without an answer.
+func failure(err error) result {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok { // its text has the URL, which is a secret
+		err = wrapped.Err
+	}
+	return result{outcome: Retry, reason: err.Error()}
+}
+
+// refused is the result of a push that cannot be made.
+func refused(err error) result { return result{outcome: Refused, reason: err.Error()} }
+
+// retryAfter reads the header Retry-After: seconds or a date.
+func retryAfter(h http.Header) time.Duration {
+	text := h.Get("Retry-After")
+	if seconds, err := strconv.ParseInt(text, 10, 32); err == nil {
+		return max(0, time.Duration(seconds)*time.Second)
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(0, time.Until(at))
+	}
+	return 0
+}
+
+// encode returns a body as JSON. What it is used for can always be encoded.
+func encode(body any) []byte {
+	text, _ := json.Marshal(body)
+	return text
+}

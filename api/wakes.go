@@ -1,0 +1,157 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/api/wire"
+	"github.com/farhand/farhand/registry"
+)
+
+// Wakes keeps how devices are woken while they sleep. *wake.Service implements it.
+type Wakes interface {
+	Register(ctx context.Context, tenant, user, deviceID string, w registry.Wake) (registry.Wake, error)
+	Registered(ctx context.Context, tenant, deviceID string) (registry.WakeRecord, error)
+	Forget(ctx context.Context, tenant, deviceID string) error
+}
+
+func (h *handler) wakeRoutes() []route {
+	const path = "/api/devices/:id/wake"
+	return []route{
+		{http.MethodGet, path, callers, nil, h.getWake},
+		{http.MethodPut, path, callers, nil, h.audited(registry.AuditDeviceWake, h.putWake)},
+		{http.MethodDelete, path, callers, nil, h.audited(registry.AuditDeviceWake, h.deleteWake)},
+	}
+}
+
+// deviceID returns the device_id of the device in the path, which may also be named by the id of its credential.
+func (h *handler) deviceID(ctx context.Context, c *gin.Context) (string, error) {
+	paired, err := h.Credentials.Credential(ctx, caller(c).Tenant, c.Param("id"))
+	switch {
+	case err == nil && paired.Kind == registry.CredentialDevice:
+		return paired.DeviceID, nil
+	case err != nil && !errors.Is(err, registry.CodeNotFound):
+		return "", err
+	}
+	return c.Param("id"), nil
+}
+
+// wakeOf returns the registration of the device in the path, if the caller may see what its user registered.
+func (h *handler) wakeOf(ctx context.Context, c *gin.Context) (registry.WakeRecord, error) {
+	id, err := h.deviceID(ctx, c)
+	if err != nil {
+		return registry.WakeRecord{}, err
+	}
+	r, err := h.Wakes.Registered(ctx, caller(c).Tenant, id)
+	if err == nil && !(registry.Target{Viewer: caller(c).Viewer()}).Sees(r.User) {
+		err = registry.ErrNoWake
+	}
+	return r, err
+}
+
+func (h *handler) getWake(c *gin.Context, _ *params) error {
+	r, err := h.wakeOf(storeContext(c), c)
+	if err != nil {
+		return err
+	}
+	return h.writeUncached(c, http.StatusOK, shownWake(r))
+}
+
+// shownWake returns a registration without its secrets.
+func shownWake(r registry.WakeRecord) wire.DeviceWake {
+	shown := wire.DeviceWake{
+		DeviceID: r.DeviceID, Kind: string(r.Wake.Kind), Topic: r.Wake.Topic, MinIntervalMS: r.Wake.MinIntervalMS,
+		RegisteredAt: shownTime(r.SetAt), LastPush: optionalTime(r.Plan.Last), NextPush: optionalTime(r.Plan.Next),
+		Failures: r.Plan.Failures, Error: r.Plan.Error,
+	}
+	if u, err := url.Parse(r.Wake.Target()); err == nil {
+		shown.Host = u.Host
+	}
+	if q := r.Wake.Quiet; q != nil {
+		shown.Quiet = (*wire.QuietHours)(q)
+	}
+	return shown
+}
+
+func (h *handler) putWake(c *gin.Context, _ *params) error {
+	body, err := h.readBody(c)
+	if err != nil {
+		return err
+	}
+	r, err := readStrict[wire.Wake](orNothing(body), map[string]string{
+		"min_interval_ms": "a number of milliseconds", "keys": "an object with p256dh and auth",
+		"quiet": "an object with from, to and zone",
+	})
+	if err != nil {
+		return err
+	}
+	if err := h.mayChange(c); err != nil {
+		return err
+	}
+	ctx := storeContext(c)
+	id, err := h.deviceID(ctx, c)
+	if err != nil {
+		return err
+	}
+	user, err := h.deviceUser(ctx, c, id)
+	if err != nil {
+		return err
+	}
+	noteAudit(c, auditDetail{device: id, reason: "kind: " + r.said.Kind})
+	if _, err := h.Wakes.Register(ctx, caller(c).Tenant, user, id, wakeFrom(r.said)); err != nil {
+		return err
+	}
+	return h.getWake(c, nil)
+}
+
+func wakeFrom(w wire.Wake) registry.Wake {
+	return registry.Wake{
+		Kind: registry.WakeKind(w.Kind), URL: w.URL, Endpoint: w.Endpoint, Keys: (*registry.WakeKeys)(w.Keys),
+		Token: w.Token, Topic: w.Topic, MinIntervalMS: w.MinIntervalMS, Quiet: (*registry.QuietHours)(w.Quiet),
+	}
+}
+
+// deviceUser returns the user of a device that the caller may see: one that is connected, paired, or registered.
+func (h *handler) deviceUser(ctx context.Context, c *gin.Context, id string) (string, error) {
+	who := caller(c)
+	viewer := registry.Target{DeviceID: id, Viewer: who.Viewer()}
+	connected, _, err := h.Directory.List(ctx, registry.Query{Tenant: who.Tenant, Target: viewer, Limit: 1})
+	if err != nil {
+		return "", err
+	}
+	if len(connected) > 0 {
+		return connected[0].Session.UserID, nil
+	}
+	paired, err := h.Credentials.PairedDevices(ctx, who.Tenant, id)
+	if err != nil {
+		return "", err
+	}
+	if len(paired) > 0 && viewer.Sees(paired[0].User) {
+		return paired[0].User, nil
+	}
+	if r, err := h.wakeOf(ctx, c); err == nil {
+		return r.User, nil
+	}
+	return "", registry.Errorf(registry.CodeNotFound, "No device with this device_id is connected or paired.")
+}
+
+func (h *handler) deleteWake(c *gin.Context, _ *params) error {
+	if err := h.mayChange(c); err != nil {
+		return err
+	}
+	ctx := storeContext(c)
+	r, err := h.wakeOf(ctx, c)
+	if err != nil {
+		return err
+	}
+	noteAudit(c, auditDetail{device: r.DeviceID})
+	if err := h.Wakes.Forget(ctx, r.Tenant, r.DeviceID); err != nil {
+		return err
+	}
+	c.Status(http.StatusNoContent)
+	return nil
+}
