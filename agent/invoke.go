@@ -89,8 +89,11 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 		req.refused = err // every call of a model in a turn gets a record, even if it cannot run
 	}
 	p := prepared{start: start}
-	if req.Resume != nil {
+	switch {
+	case req.Resume != nil:
 		p.inv.charged = req.Resume.Charged
+	case req.child != nil && req.child.Asked != nil:
+		p.inv.charged, p.approved, p.approver = req.child.Asked.Charged, req.child.Asked.Binding, req.child.AllowedBy
 	}
 	refused := i.prepare(ctx, req, &p, out)
 	if refused == nil && req.AsyncIfLonger > 0 && (p.approval != nil || p.inv.Timeout > req.AsyncIfLonger) {
@@ -106,6 +109,10 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 		refused = registry.UnlessLate(undispatched(refused), p.end())
 	}
 	needsApproval := refused == nil && p.approval != nil
+	if needsApproval && req.child != nil {
+		out.Suspended, req.counted = p.suspended(), true // AskTogether asks
+		return nil
+	}
 	if req.durable() {
 		return i.invokeDurable(ctx, &p, req.Async && needsApproval, refused, out)
 	}
@@ -150,11 +157,15 @@ func (i *Invoker) suspend(ctx context.Context, p *prepared, out *Outcome) error 
 		}
 	}
 	p.req.counted = true // counted when the call has ended
-	out.Suspended = &Suspended{
+	out.Suspended = p.suspended()
+	return nil
+}
+
+func (p *prepared) suspended() *Suspended {
+	return &Suspended{
 		CallID: p.inv.CallID, ApprovalID: p.approval.ID, Binding: bindingOf(*p.approval), Charged: p.inv.charged,
 		Approval: *p.approval,
 	}
-	return nil
 }
 
 // invokeDurable stores the call's record, then runs the call even if the caller disconnects. refused is why it must not
@@ -302,6 +313,12 @@ func (i *Invoker) recordOf(p *prepared, session *registry.Session) *registry.Rec
 	rec.SessionID, rec.DeviceID = session.Key.Session, session.DeviceID
 	if p.local != nil {
 		rec.Tool, rec.Source = p.inv.Spec.Name, cmp.Or(p.inv.Source, registry.SourceLocal)
+	}
+	if req.child != nil {
+		rec.Parent = req.child.parent
+	}
+	if group, ok := madeBy(p.local).(GroupTool); ok {
+		rec.Group = &registry.GroupNote{Mode: group.GroupMode(p.inv.Args.Raw())}
 	}
 	rec.HoldMS = i.approvalAllowance(p).Milliseconds()
 	if w := p.waited; w != nil {
