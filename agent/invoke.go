@@ -61,6 +61,16 @@ func undispatched(err error) *registry.Error {
 	return e
 }
 
+// unlessCancelled returns err, unless a request to the store failed only because the call was cancelled before it
+// reached its device.
+func unlessCancelled(ctx context.Context, err error) error {
+	if err == nil || !errors.Is(ctx.Err(), context.Canceled) || !errors.Is(err, registry.CodeStoreUnavailable) ||
+		registry.AsError(err).Dispatched != registry.DispatchedNo {
+		return err
+	}
+	return registry.Errorf(registry.CodeCancelled, "The call was cancelled.").With(registry.DispatchedNo)
+}
+
 // invoke is the path of every call. A light call ends with its request, and its record is written at the end. A
 // suspended call is light, but its request returns once a person was asked. A durable call has a record first, and runs
 // on without its request. A deferred call is durable, and no pod holds it while a person decides.
@@ -106,7 +116,7 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 		p.approval.ID, p.approval.Pod = req.Resume.ApprovalID, "" // continue the question of the suspended call
 	}
 	if refused != nil {
-		refused = registry.UnlessLate(undispatched(refused), p.end())
+		refused = unlessCancelled(ctx, registry.UnlessLate(undispatched(refused), p.end()))
 	}
 	needsApproval := refused == nil && p.approval != nil
 	if needsApproval && req.child != nil {
@@ -357,7 +367,7 @@ func (i *Invoker) runTool(ctx context.Context, p *prepared, durable bool) (regis
 		// The router enforces the timeout of a call itself, so the context needs no timer.
 		res, err := i.cfg.Router.Call(onlyDeadline(ctx), call)
 		if !errors.Is(err, registry.CodeStaleRoute) {
-			return res, err
+			return res, unlessCancelled(ctx, err)
 		}
 		if attempt == maxAttempts-1 {
 			e := registry.Errorf(registry.CodeBusy,
@@ -366,7 +376,7 @@ func (i *Invoker) runTool(ctx context.Context, p *prepared, durable bool) (regis
 		}
 		if err := i.admitAnew(ctx, p, err); err != nil && !errors.Is(err, registry.CodeStaleRoute) {
 			// The record of the previous attempt only says that the state is unknown.
-			err := registry.UnlessLate(undispatched(err), limit)
+			err := unlessCancelled(ctx, registry.UnlessLate(undispatched(err), limit))
 			i.noteDecision(p, err)
 			return registry.Result{}, err
 		}
