@@ -12,6 +12,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/blobs"
+	"github.com/farhand/farhand/agent/group"
 	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/agent/sandbox/docker"
 	"github.com/farhand/farhand/agent/sandbox/host"
@@ -189,13 +190,15 @@ func (g *Gateway) builtinRegistrations(store registry.Store, rules *agent.Policy
 	if g.pairing != nil {
 		devices.Pairing = g.pairing
 	}
+	g.groups = group.New(group.Config{Directory: store, Policy: rules, Slots: g.cfg.MaxGroupCalls})
 	nothing := func(agent.SessionContext) []agent.Tool { return nil }
 	pages := agent.Registration{Names: []string{"browser"}, Make: nothing}
 	if g.builtins.browsers != nil {
 		pages = g.builtins.browsers.Registration()
 	}
 	return slices.Concat(tools.Registrations(tools.Deps{Directory: store, Policy: rules}),
-		[]agent.Registration{filetools.Registration(filetools.Config{}), programs, pages}, nodes.Registrations(devices),
+		[]agent.Registration{filetools.Registration(filetools.Config{}), programs, pages, g.groups.Registration()},
+		nodes.Registrations(devices),
 	), nil
 }
 

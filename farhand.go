@@ -34,6 +34,7 @@ import (
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/access/usage"
 	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/agent/group"
 	"github.com/farhand/farhand/agent/hooks"
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/agent/wake"
@@ -94,6 +95,7 @@ type Gateway struct {
 
 	approvals *approval.Service
 	wakes     *wake.Service // nil before it has started
+	groups    *group.Service
 
 	handler http.Handler
 	server  *http.Server // that Run serves with

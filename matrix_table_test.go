@@ -38,6 +38,7 @@ var matrix = []line{
 	{"GET /api/sessions/{id}/messages", "caller", "session", 200, 404, ""},
 	{"POST /api/sessions/{id}/messages", "caller", "session", 200, 404, `{"content":"hi"}`},
 	{"GET /api/calls", "caller", "", 200, 0, ""},
+	{"POST /api/calls", "caller", "", 200, 0, `{"tool":"look"}`},
 	{"GET /api/calls/{id}", "caller", "call", 200, 404, ""},
 	{"DELETE /api/calls/{id}", "caller", "call", 200, 404, ""},
 	{"GET /api/calls/{id}/events", "caller", "call", 200, 404, ""},

@@ -128,7 +128,7 @@ func (m *monitoring) watch(g *Gateway, handler *api.Handler, refusals *auth.Refu
 	p := metrics.Pod{
 		Routing: g.pod.Stats, Sockets: g.devices.Stats, API: handler.Stats, Refusals: refusals.Counts,
 		Audit: g.audit.Stats, Budgets: g.budgets.Stats, Tenants: g.devices.Tenants, Approvals: g.approvals.Stats, Drained: g.drained,
-		Disks: g.disks(), Wakes: g.wakes.Stats,
+		Disks: g.disks(), Wakes: g.wakes.Stats, Groups: g.groups.Stats,
 	}
 	if g.cfg.ModelPrices != "" {
 		p.Prices = g.prices.Status
@@ -213,6 +213,7 @@ func (g *Gateway) drained() float64 {
 // pools returns the readers of the pools that tenants share.
 func (g *Gateway) pools(handler *api.Handler) (reads []func() map[string]share.Stats) {
 	reads = append(reads, handler.Pools, g.idle.Pool, g.devices.Pools, g.pod.Pools, g.wakes.Pools, g.schemas.Pools)
+	reads = append(reads, g.groups.Pools)
 	if g.chat != nil {
 		reads = append(reads, g.chat.Pools)
 	}

@@ -232,7 +232,7 @@ func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
 		Origins: a.origins, Approvals: g.approvals, AuditLog: a.store, Usage: a.store, Pod: g.pod.ID(),
 		Tenants: a.store, Budgets: g.budgets,
 		Version: g.settings.version, Console: g.cfg.Pages().Console, SignIn: g.signIn,
-		Agent: a.conversations, Builtins: a.localTools, Refusals: a.refusals,
+		Agent: a.conversations, Groups: g.groups, Builtins: a.localTools, Refusals: a.refusals,
 		Audit: g.audit, Ending: g.erasing(a.store), Ended: g.erased(a.store), Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining,
 		Closing: g.closing,
 		Device:  g.devices, DeviceMCP: g.devices.MCP(), DeviceLimits: g.devices.Limits(), Log: g.log,

@@ -44,6 +44,8 @@ type Invocation struct {
 	Marks  policy.Marks   // where the call comes from, if the policy asks; for code that runs after the hooks
 	Demand *policy.Demand // why the call needs approval; nil: it needs none
 
+	Child bool // a child of a group call, which the guards have seen
+
 	charged []string // the rate-limit windows that have counted the call: it may be admitted several times
 }
 

@@ -61,6 +61,16 @@ func undispatched(err error) *registry.Error {
 	return e
 }
 
+// unlessCancelled returns err, unless a request to the store failed only because the call was cancelled before it
+// reached its device.
+func unlessCancelled(ctx context.Context, err error) error {
+	if err == nil || !errors.Is(ctx.Err(), context.Canceled) || !errors.Is(err, registry.CodeStoreUnavailable) ||
+		registry.AsError(err).Dispatched != registry.DispatchedNo {
+		return err
+	}
+	return registry.Errorf(registry.CodeCancelled, "The call was cancelled.").With(registry.DispatchedNo)
+}
+
 // invoke is the path of every call. A light call ends with its request, and its record is written at the end. A
 // suspended call is light, but its request returns once a person was asked. A durable call has a record first, and runs
 // on without its request. A deferred call is durable, and no pod holds it while a person decides.
@@ -92,8 +102,11 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 		req.refused = err // every call of a model in a turn gets a record, even if it cannot run
 	}
 	p := prepared{start: start}
-	if req.Resume != nil {
+	switch {
+	case req.Resume != nil:
 		p.inv.charged = req.Resume.Charged
+	case req.child != nil && req.child.Asked != nil:
+		p.inv.charged, p.approved, p.approver = req.child.Asked.Charged, req.child.Asked.Binding, req.child.AllowedBy
 	}
 	refused := i.prepare(ctx, req, &p, out)
 	if refused == nil && req.AsyncIfLonger > 0 && (p.approval != nil || p.inv.Timeout > req.AsyncIfLonger) {
@@ -109,9 +122,13 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 		p.approval.ID, p.approval.Pod = req.Resume.ApprovalID, "" // continue the question of the suspended call
 	}
 	if refused != nil {
-		refused = registry.UnlessLate(undispatched(refused), p.end())
+		refused = unlessCancelled(ctx, registry.UnlessLate(undispatched(refused), p.end()))
 	}
 	needsApproval := refused == nil && p.approval != nil
+	if needsApproval && req.child != nil {
+		out.Suspended, req.counted = p.suspended(), true // AskTogether asks
+		return nil
+	}
 	if req.durable() {
 		return i.invokeDurable(ctx, &p, req.Async && needsApproval, refused, out)
 	}
@@ -159,11 +176,15 @@ func (i *Invoker) suspend(ctx context.Context, p *prepared, out *Outcome) error 
 		}
 	}
 	p.req.counted = true // counted when the call has ended
-	out.Suspended = &Suspended{
+	out.Suspended = p.suspended()
+	return nil
+}
+
+func (p *prepared) suspended() *Suspended {
+	return &Suspended{
 		CallID: p.inv.CallID, ApprovalID: p.approval.ID, Binding: bindingOf(*p.approval), Charged: p.inv.charged,
 		Approval: *p.approval,
 	}
-	return nil
 }
 
 // invokeDurable stores the call's record, then runs the call even if the caller disconnects. refused is why it must not
@@ -311,6 +332,12 @@ func (i *Invoker) recordOf(p *prepared, session *registry.Session) *registry.Rec
 	if p.local != nil {
 		rec.Tool, rec.Source = p.inv.Spec.Name, cmp.Or(p.inv.Source, registry.SourceLocal)
 	}
+	if req.child != nil {
+		rec.Parent = req.child.parent
+	}
+	if group, ok := madeBy(p.local).(GroupTool); ok {
+		rec.Group = &registry.GroupNote{Mode: group.GroupMode(p.inv.Args.Raw())}
+	}
 	rec.HoldMS = i.approvalAllowance(p).Milliseconds()
 	if req.Queue > 0 {
 		rec.Queue = session.DeviceKey()
@@ -351,7 +378,7 @@ func (i *Invoker) runTool(ctx context.Context, p *prepared, durable bool) (regis
 		// The router enforces the timeout of a call itself, so the context needs no timer.
 		res, err := i.cfg.Router.Call(onlyDeadline(ctx), call)
 		if !errors.Is(err, registry.CodeStaleRoute) {
-			return res, err
+			return res, unlessCancelled(ctx, err)
 		}
 		if attempt == maxAttempts-1 {
 			e := registry.Errorf(registry.CodeBusy,
@@ -360,7 +387,7 @@ func (i *Invoker) runTool(ctx context.Context, p *prepared, durable bool) (regis
 		}
 		if err := i.admitAnew(ctx, p, err); err != nil && !errors.Is(err, registry.CodeStaleRoute) {
 			// The record of the previous attempt only says that the state is unknown.
-			err := registry.UnlessLate(undispatched(err), limit)
+			err := unlessCancelled(ctx, registry.UnlessLate(undispatched(err), limit))
 			i.noteDecision(p, err)
 			return registry.Result{}, err
 		}

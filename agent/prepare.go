@@ -50,8 +50,11 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 	p.inv = Invocation{
 		CallID: req.CallID, Caller: req.Caller, Spec: registry.ToolSpec{Name: req.Tool}, Args: req.Args,
 		Asked: req.Args, Timeout: i.clamp(req.Timeout, 0), Conversation: req.Conversation, Turn: req.Turn,
-		CallHistory: req.history, Model: req.Model, Endpoint: req.Endpoint, Context: req.Context,
+		CallHistory: req.history, Child: req.child != nil, Model: req.Model, Endpoint: req.Endpoint, Context: req.Context,
 		Provenance: req.Provenance, charged: p.inv.charged,
+	}
+	if req.child != nil {
+		p.route, out.Session = req.child.Route, req.child.Route.Session
 	}
 	if req.refused != nil {
 		return req.refused
@@ -90,8 +93,11 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 // resolve finds the session of a call. If its device is expected back shortly, resolve waits for it.
 func (i *Invoker) resolve(ctx context.Context, p *prepared) error {
 	req, target := p.req, p.req.Target
-	if target.Viewer != registry.NoUser {
-		target.Viewer = req.Caller.Viewer()
+	if viewer := req.Caller.Viewer(); viewer != "" && target.Viewer != registry.NoUser {
+		target.Viewer = viewer
+	}
+	if p.route.Session.Key != (registry.Key{}) { // a child's, from a listing
+		return nil
 	}
 	until := p.end()
 	route, waits, err := i.cfg.Router.ResolveNow(timed{ctx, until}, req.Caller.Tenant, req.Tool, target, req.Select)

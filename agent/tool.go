@@ -183,6 +183,7 @@ type Request struct {
 
 	OnApproval func(registry.Approval) // gets an approval that is asked for, and again when it is final; may be nil
 
+	child   *child         // of a child of a group call; nil: it has no parent
 	refused error          // why the call must fail, if known before the tool lookup
 	session SessionContext // of Local
 	history *CallHistory   // of a turn whose conversation the caller keeps
@@ -263,7 +264,8 @@ func checkArgs(args registry.JSON) error {
 type DeviceCall struct {
 	Tool    string
 	Args    registry.JSON   // an object; none means {}
-	Target  registry.Target // must name a session
+	Target  registry.Target // must name a session, unless the call is a child of a group call
+	Select  registry.Select // for a target that several sessions match
 	Timeout time.Duration   // zero: the timeout in the request to the local tool, else that of the device's tool
 }
 
@@ -275,11 +277,21 @@ type DeviceCall struct {
 // ctx is that of the tool's Execute, or derived from it. The error is that of Invoker.Invoke. A tool that returns it
 // unchanged reports correctly whether the device can have acted, and who refused.
 func CallDevice(ctx context.Context, c DeviceCall) (Outcome, error) {
-	call := toolCallOf(ctx)
-	if call.invoker == nil || c.Target.SessionID == "" {
-		return Outcome{}, registry.Errorf(registry.CodeInternal,
-			"Only a running local tool can call a device, by the device's session.",
-		).With(registry.DispatchedNo)
+	if c.Target.SessionID == "" {
+		return Outcome{}, errNoToolCall()
+	}
+	return toolCallOf(ctx).device(ctx, c, nil)
+}
+
+func errNoToolCall() error {
+	return registry.Errorf(registry.CodeInternal,
+		"Only a running local tool can call a device, by the device's session.").With(registry.DispatchedNo)
+}
+
+// device calls a device for the running local tool. of is set for a child of a group call.
+func (call *toolCall) device(ctx context.Context, c DeviceCall, of *child) (Outcome, error) {
+	if call.invoker == nil {
+		return Outcome{}, errNoToolCall()
 	}
 	outer := call.inv
 	req := Request{
@@ -287,6 +299,10 @@ func CallDevice(ctx context.Context, c DeviceCall) (Outcome, error) {
 		Timeout:  cmp.Or(max(c.Timeout, 0), call.prepared.req.Timeout),
 		Endpoint: outer.Endpoint, Conversation: outer.Conversation, Turn: outer.Turn, history: outer.CallHistory,
 		Model: outer.Model, Context: outer.Context, OnApproval: call.prepared.req.OnApproval, outer: call.clock,
+		Select: c.Select, child: of,
+	}
+	if of != nil && of.Asked != nil {
+		req.CallID, req.refused = of.Asked.CallID, of.Refused
 	}
 	if from := outer.Provenance; from != nil { // the other fields are about the arguments of the outer call
 		req.Provenance = &Provenance{Conversation: from.Conversation, Definitions: from.Definitions}

@@ -37,7 +37,7 @@ func requesterOf(r registry.Requester, model bool) wire.Requester {
 func approvalRowOf(a registry.Approval, reader auth.Identity) wire.ApprovalRow {
 	row := wire.ApprovalRow{
 		ID: a.ID, CallID: a.CallID, Tool: a.Tool, State: a.State, Reason: a.Reason, Rule: a.Rule,
-		SessionID: a.SessionID, DeviceID: a.DeviceID, DeviceName: a.DeviceName, UserID: a.Owner,
+		SessionID: a.SessionID, DeviceID: a.DeviceID, DeviceName: a.DeviceName, Devices: a.Devices, UserID: a.Owner,
 		Requester: requesterOf(a.Requester, a.Model), Mode: registry.ModeSync,
 		TurnID: a.Turn, ArgsDigest: a.ArgsDigest, SchemaHash: a.DefinitionHash, Arguments: a.Arguments,
 		CreatedAt: shownTime(a.CreatedAt), ExpiresAt: shownTime(a.ExpiresAt), DecidedBy: a.DecidedBy,

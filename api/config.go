@@ -14,6 +14,7 @@ import (
 	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/agent/group"
 	"github.com/farhand/farhand/api/mcp"
 	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/internal/envconf"
@@ -153,6 +154,7 @@ type Config struct {
 	Console  string           // path of the console, to which / leads browsers; empty: there is none
 	SignIn   SignIn           // nil: people sign in with keys and tokens only
 	Agent    chat.Agent       // runs conversations; nil: no model is configured, and its routes say so
+	Groups   *group.Service   // calls many devices in one call; nil: POST /api/calls says that there is none
 	Builtins Builtins         // listed with the devices' tools; nil: none
 	Refusals *auth.Refusals   // records rejected clients; default: in Log
 	Audit    auth.Auditor     // writes the audit log; default: none

@@ -152,7 +152,7 @@ const (
 	pathTools       = "/api/tools"
 	pathCall        = pathTools + "/:name/call"
 	pathSessionCall = "/api/sessions/:id/tools/:name/call"
-	pathCalls       = "/api/calls"
+	pathCalls       = "/api/calls" // POST: a group call
 	pathMessages    = "/api/sessions/:id/messages"
 	pathKeys        = "/api/keys"
 )
@@ -219,7 +219,9 @@ func (h *handler) toolRoutes() []route {
 	filters := []string{"name", "q", "session_id", "device_id", "user_id", "label", "source_type"}
 	tools, toolsAs := slices.Concat(filters, page), slices.Concat(filters, []string{"view", "format", "presence"}, page)
 	sessions := []string{"device_id", "user_id", "label", "tool", "connected", "presence", "limit", "cursor"}
-	calls := []string{"tool", "session_id", "device_id", "user", "pod", "state", "from", "to", "limit", "cursor"}
+	calls := []string{
+		"tool", "session_id", "device_id", "user", "parent", "pod", "state", "from", "to", "limit", "cursor",
+	}
 	return []route{
 		{http.MethodGet, pathTools, callers, toolsAs, h.listToolsByQuery},
 		{http.MethodGet, pathTools + "/grouped", callers, tools, h.listTools(formGrouped)},
@@ -237,6 +239,7 @@ func (h *handler) toolRoutes() []route {
 		{http.MethodPost, pathSessionCall, callers, nil, h.callTool},
 		{http.MethodGet, pathMessages, callers, []string{"limit"}, h.reserving(transcriptCost, h.getMessages)},
 		{http.MethodPost, pathMessages, callers, nil, h.postMessage},
+		{http.MethodPost, pathCalls, callers, nil, h.callDevices},
 		{http.MethodGet, pathCalls, callers, calls, h.reserving(pageCost, h.listCalls)},
 		{http.MethodGet, pathCalls + "/:id", callers, []string{"wait_ms"}, h.getCall},
 		{http.MethodDelete, pathCalls + "/:id", callers, nil, h.audited(registry.AuditCallCancel, h.cancelCall)},

@@ -218,7 +218,7 @@ func isCall(c *gin.Context) bool {
 		return false
 	}
 	path := c.FullPath()
-	return path == pathCall || path == pathSessionCall
+	return path == pathCall || path == pathSessionCall || path == pathCalls
 }
 
 // nameCall gives a call its id before anything can fail.

@@ -84,7 +84,12 @@ type Approval struct {
 	SessionID  string `json:"session_id,omitempty"` // the call's target; empty for a tool of the gateway itself
 	DeviceID   string `json:"device_id,omitempty"`
 	DeviceName string `json:"device_name,omitempty"`
-	Pod        string `json:"pod,omitempty"` // the pod that holds the call; empty for a deferred call
+
+	// Devices are the devices that a group call wants to call. The approval covers its calls of exactly these, once.
+	// Nil: the call has one target.
+	Devices []ApprovedDevice `json:"devices,omitempty"`
+
+	Pod string `json:"pod,omitempty"` // the pod that holds the call; empty for a deferred call
 
 	// Owner is the user who owns the device of the call or, if the device has no owner, the user who made the call.
 	// Empty: no particular user. Callers that may see what belongs to Owner may decide.
@@ -117,6 +122,17 @@ type Approval struct {
 	ExpiresAt time.Time `json:"-"` // an unanswered approval counts as denied from here on
 
 	Verdict `json:"-"`
+}
+
+// MaxApprovedDevices is how many devices one approval names: a person reads the list.
+const MaxApprovedDevices = 100
+
+// ApprovedDevice is one of the devices that an approval covers.
+type ApprovedDevice struct {
+	SessionID string `json:"session_id"`
+	DeviceID  string `json:"device_id,omitempty"`
+	Name      string `json:"name,omitempty"` // as the device calls itself
+	UserID    string `json:"user_id,omitempty"`
 }
 
 // Vote is the decision of one of the two persons who must allow a call.

@@ -309,7 +309,7 @@ func (o ActivityOwner) SeenBy(viewer string) bool {
 func (r Record) Summary() Record {
 	r.Proof, r.Caller = "", ""
 	if r.Result != nil {
-		r.Brief = true
+		r.Brief, r.Group = true, r.Group.With(r.Result)
 		r.Result = &Result{Success: r.Result.Success, Error: TruncateText(r.Result.Error, MaxErrorText)}
 	}
 	if e := r.Err; e != nil && (len(e.Message) > MaxErrorText || len(e.Violations)+len(e.Candidates) > 0) {
@@ -384,6 +384,7 @@ type CallQuery struct {
 	SessionID string
 	DeviceID  string
 	UserID    string // of the caller
+	Parent    string // the group call whose children are listed
 	Pod       string // of the caller or of the device
 	State     State
 
@@ -399,5 +400,6 @@ type CallQuery struct {
 func (q CallQuery) Matches(r *Record) bool {
 	return (q.Tool == "" || q.Tool == r.Tool) && (q.SessionID == "" || q.SessionID == r.SessionID) &&
 		(q.DeviceID == "" || q.DeviceID == r.DeviceID) && (q.UserID == "" || q.UserID == r.UserID) &&
+		(q.Parent == "" || q.Parent == r.Parent) &&
 		(q.Pod == "" || q.Pod == r.Pod || q.Pod == r.Owner) && (q.State == "" || q.State == r.State)
 }

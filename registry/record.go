@@ -31,10 +31,12 @@ type Record struct {
 	Source     string     `json:"source,omitempty"`  // SourceLocal, or SourceMCP and a server; for a device: empty
 	Turn       string     `json:"turn_id,omitempty"` // of the calling conversation; empty outside of conversations
 	TraceID    string     `json:"trace_id,omitempty"`
-	Mode       string     `json:"mode"`            // sync or async
-	Pod        string     `json:"pod"`             // the pod that received the request
-	Owner      string     `json:"owner,omitempty"` // the pod that delivered it
-	Proof      string     `json:"proof,omitempty"` // of the connection it was given to; see Session.Proofs
+	Parent     string     `json:"parent_id,omitempty"` // the group call that this call is a child of
+	Group      *GroupNote `json:"group,omitempty"`     // of a group call; nil: it has no children
+	Mode       string     `json:"mode"`                // sync or async
+	Pod        string     `json:"pod"`                 // the pod that received the request
+	Owner      string     `json:"owner,omitempty"`     // the pod that delivered it
+	Proof      string     `json:"proof,omitempty"`     // of the connection it was given to; see Session.Proofs
 	State      State      `json:"state"`
 	Dispatched Dispatched `json:"dispatched"`
 	Late       bool       `json:"late,omitempty"` // the answer came after the caller had got another outcome

@@ -32,6 +32,7 @@ type Deps struct {
 func Names() []string {
 	return []string{
 		"time", "sessions", "read", "write", "edit", "exec", "bash", "browser", "nodes", "node-invoke", "canvas",
+		"call_devices",
 	}
 }
 

@@ -19,6 +19,9 @@ type ApprovalRow struct {
 	DeviceID   string `json:"device_id,omitempty"`
 	DeviceName string `json:"device_name,omitempty"`
 
+	// The devices of a group call, instead of the three members above. The approval covers one call of each.
+	Devices []ApprovedDevice `json:"devices,omitempty"`
+
 	// The device_id of a paired device that looks similar.
 	LooksLike string `json:"looks_like,omitempty"`
 
@@ -55,6 +58,9 @@ type ApprovalRow struct {
 	Scope     registry.ApprovalScope `json:"scope,omitempty"`
 	Comment   string                 `json:"comment,omitempty"` // of the person who decided
 }
+
+// ApprovedDevice is one of the devices that an approval covers.
+type ApprovedDevice = registry.ApprovedDevice
 
 // ArgumentSource is where a value in the arguments comes from.
 type ArgumentSource = registry.ArgumentSource

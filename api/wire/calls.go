@@ -119,7 +119,15 @@ type CallRecord struct {
 	// The trace of the request, if the gateway makes traces.
 	TraceID string `json:"trace_id,omitempty" schema:"pattern=^[0-9a-f]{32}$"`
 
-	Mode       string     `json:"mode" schema:"enum=sync|async"`
+	// The group call that this call is a child of.
+	ParentID string `json:"parent_id,omitempty" schema:"format=uuid"`
+
+	// Of a group call, its own: `all`, `first`, `quorum` or `race`.
+	Mode string `json:"mode" schema:"enum=sync|async|all|first|quorum|race"`
+
+	// Of a group call that has ended.
+	Counts *GroupCounts `json:"counts,omitempty"`
+
 	State      CallState  `json:"state"`
 	Status     CallStatus `json:"status"`
 	Dispatched Dispatched `json:"dispatched"`

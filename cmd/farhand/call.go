@@ -29,6 +29,7 @@ type callOptions struct {
 	async   bool
 	watch   bool // the progress
 	output  string
+	group   groupOptions
 }
 
 func (a *application) callCommand() *cobra.Command {
@@ -38,11 +39,13 @@ func (a *application) callCommand() *cobra.Command {
 		Short: "Call a tool and print its answer",
 		Long: "Calls a tool of a connected device. ARGS is a JSON object, @FILE to read it from a file, or -\n" +
 			"for standard input. A file or pipe gets the output byte for byte. Exits 0 if the tool succeeded,\n" +
-			"1 if it failed, 2 if it could not be called.",
+			"1 if it failed, 2 if it could not be called. With --all it calls every device that matches, prints\n" +
+			"a line for each, and exits 0 if the call got what --mode asks for.",
 		ValidArgsFunction: completeTools(&o.remote),
 		Example: "  farhand call device_info\n  farhand call echo '{\"text\":\"hello\"}' --session 5d1f…\n" +
 			"  farhand call contacts '{\"query\":\"ada\"}' --select newest --json\n" +
-			"  farhand call camera_clip '{\"seconds\":60}' --progress",
+			"  farhand call camera_clip '{\"seconds\":60}' --progress\n" +
+			"  farhand call battery_level --all --label site=vienna --mode first",
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text := "{}"
@@ -52,6 +55,12 @@ func (a *application) callCommand() *cobra.Command {
 			var err error
 			if o.request.Args, err = readArgs(text, cmd.InOrStdin()); err != nil {
 				return err
+			}
+			if err = o.group.check(cmd.Flags()); err != nil {
+				return err
+			}
+			if o.group.all {
+				return a.callAll(cmd.Context(), args[0], o)
 			}
 			return a.call(cmd.Context(), args[0], o)
 		},
@@ -68,6 +77,7 @@ func (a *application) callCommand() *cobra.Command {
 	f.BoolVar(&o.async, "async", false, "print the call's id without waiting for the result")
 	f.BoolVar(&o.watch, "progress", false, "show the device's progress; Ctrl-C cancels the call")
 	f.StringVar(&o.output, "output", "", "file for the image, sound or file that the tool returns")
+	o.group.flags(cmd, f)
 	cmd.MarkFlagsMutuallyExclusive("async", "progress")
 	cmd.MarkFlagsMutuallyExclusive("async", "output")
 	// This fails only for an unknown flag.

@@ -7,6 +7,7 @@ import (
 	"github.com/farhand/farhand/agent/access/budget"
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/agent/group"
 	"github.com/farhand/farhand/agent/hooks"
 	"github.com/farhand/farhand/agent/sandbox/docker"
 	"github.com/farhand/farhand/agent/tools/browser"
@@ -47,6 +48,7 @@ type Pod struct {
 	Tenants        func() map[string]int64         // connections by tenant
 	Approvals      func() approval.Stats
 	Wakes          func() wake.Stats
+	Groups         func() group.Stats
 	Containers     func() docker.Stats  // nil without an engine of containers
 	Browsers       func() browser.Stats // nil without browsers
 	Disks          func() []Disk
@@ -378,6 +380,18 @@ func turns(n chat.Stats) []current {
 	}
 }
 
+func groups(n group.Stats) []current {
+	var all []series
+	for end, calls := range n.Ended {
+		all = append(all, series{float64(calls), []string{end.Mode, string(end.State)}})
+	}
+	return []current{counter("farhand_group_calls_total",
+		"Group calls that ended, by mode and state: succeeded if the call got what its mode asks for.",
+		labeled(all, Label{Name: "mode", Values: registry.GroupModes()}, Label{Name: "state", Values: []string{
+			string(registry.StateSucceeded), string(registry.StateFailed), string(registry.StateCancelled),
+		}}))}
+}
+
 // auditLog has the queue of the audit log, and the lines that were written and dropped.
 func auditLog(n audit.Stats) []current {
 	return []current{
@@ -454,7 +468,7 @@ func busMessages(n bus.Stats) []current {
 var poolNames = []string{
 	"answer_bytes", "argument_bytes", "attribute_bytes", "body_bytes", "browsers", "catching_up",
 	"checked_answer_bytes", "checked_answers", "checking_schemas", "commands", "compiling_schemas", "decoding",
-	"decoding_large", "downloads", "erasures", "errands", "exports", "hook_bytes", "hook_messages", "hook_questions",
+	"decoding_large", "downloads", "erasures", "errands", "exports", "group_calls", "hook_bytes", "hook_messages", "hook_questions",
 	"idle_connections", "large_argument_bytes", "large_checked_answer_bytes", "late_answers", "mcp_answer_bytes",
 	"mcp_calls", "message_bytes", "offered_bytes", "opening", "parsing", "pushes", "reading", "registering", "requests",
 	"returning_calls", "running_calls", "sockets", "streams", "tasks", "turn_bytes", "turns", "unsent_bytes",

@@ -128,6 +128,7 @@ func (s *Set) Watch(p Pod) {
 	watch(s, p.Tenants, tenantConnections)
 	watch(s, p.Approvals, approvals)
 	watch(s, p.Wakes, wakes)
+	watch(s, p.Groups, groups)
 	watch(s, p.Containers, containers)
 	watch(s, p.Browsers, browsers)
 	watch(s, p.Disks, disks)

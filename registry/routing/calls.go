@@ -90,6 +90,7 @@ func (c *Calls) Finish(rec *registry.Record, res registry.Result, err error) {
 	rec.Pod = c.pod
 	var line int64
 	if err == nil {
+		rec.Group = rec.Group.With(&res)
 		// As in a summary: the rest is not stored.
 		text := registry.TruncateText(res.Error, registry.MaxErrorText)
 		change.Result = &registry.Result{Success: res.Success, Error: text}

@@ -174,7 +174,7 @@ func (k *Service) decide(ctx context.Context, a registry.Approval, by decider, d
 	}
 	if d.Allow {
 		v.State, v.Scope = registry.ApprovalAllowed, cmp.Or(d.Scope, registry.ScopeOnce)
-		if a.By == registry.ApproveTwo { // two people review each call
+		if a.By == registry.ApproveTwo || a.Devices != nil { // people review each call; a grant has one target
 			v.Scope = registry.ScopeOnce
 		}
 		if a.ExactArgs && v.Scope == registry.ScopeAlwaysTool {

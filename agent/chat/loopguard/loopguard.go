@@ -126,7 +126,7 @@ func (g *Guard) Amend(
 }
 
 func counts(inv agent.Invocation) bool {
-	return inv.CallHistory != nil || inv.Conversation != (registry.Key{})
+	return !inv.Child && (inv.CallHistory != nil || inv.Conversation != (registry.Key{}))
 }
 
 // note adds an entry to the history and returns the run that ends with its call.

@@ -28,9 +28,16 @@ const (
 // comment is a heartbeat. Readers of events skip it.
 const comment = ":\n\n"
 
+// Format is the media type of a stream, and its heartbeat, which readers must skip.
+type Format struct{ MediaType, Heartbeat string }
+
+// Events is the format of server-sent events.
+func Events() Format { return Format{"text/event-stream", comment} }
+
 // Stream writes server-sent events. It belongs to one goroutine.
 type Stream struct {
 	w       http.ResponseWriter
+	beat    string
 	control *http.ResponseController
 	buffer  bytes.Buffer
 	last    time.Time // of the last write
@@ -38,18 +45,21 @@ type Stream struct {
 
 // New returns a stream on a writer whose header was written.
 func New(w http.ResponseWriter) *Stream {
-	return &Stream{w: w, control: http.NewResponseController(Innermost(w)), last: time.Now()}
+	return &Stream{w: w, beat: comment, control: http.NewResponseController(Innermost(w)), last: time.Now()}
 }
 
 // Open writes the header of an answer of server-sent events. It fails if the client is gone.
-func Open(c *gin.Context) (*Stream, error) {
+func Open(c *gin.Context) (*Stream, error) { return open(c, Events()) }
+
+func open(c *gin.Context, f Format) (*Stream, error) {
 	header := c.Writer.Header()
-	header.Set("Content-Type", "text/event-stream")
+	header.Set("Content-Type", f.MediaType)
 	header.Set("Cache-Control", "no-cache, no-store")
 	header.Set("X-Accel-Buffering", "no") // nginx would buffer events
 	c.Status(http.StatusOK)
 	c.Writer.WriteHeaderNow()
 	s := New(c.Writer)
+	s.beat = f.Heartbeat
 	if err := s.control.Flush(); err != nil {
 		return nil, err
 	}
@@ -105,7 +115,7 @@ func (s *Stream) Flush() error {
 		if s.UntilHeartbeat() > 0 {
 			return nil
 		}
-		s.buffer.WriteString(comment)
+		s.buffer.WriteString(s.beat)
 	}
 	defer s.buffer.Reset()
 	s.writeBy(time.Now().Add(writeTimeout))
@@ -152,8 +162,13 @@ type Turn func(context.Context, *TurnStream) (end func(), failure error)
 // at the latest. The context of run ends when the client disconnects or does not read. ServeTurn returns the failure
 // that is still to be answered, or the error of a client that is gone.
 func ServeTurn(ctx context.Context, c *gin.Context, grace time.Duration, run Turn) (failure, gone error) {
+	return Serve(ctx, c, Events(), grace, run)
+}
+
+// Serve is ServeTurn for another format, in which run writes with SendRaw.
+func Serve(ctx context.Context, c *gin.Context, f Format, grace time.Duration, run Turn) (failure, gone error) {
 	ctx, stop := context.WithCancel(ctx)
-	t := &TurnStream{open: func() (*Stream, error) { return Open(c) }, stop: stop}
+	t := &TurnStream{open: func() (*Stream, error) { return open(c, f) }, stop: stop}
 	end, failure := t.runWithHeartbeat(ctx, grace, run)
 	if failure != nil && t.out == nil {
 		return failure, nil
@@ -194,15 +209,16 @@ func (t *TurnStream) Send(name string, data any) {
 
 // SendText writes an event with raw text as its data, on one line.
 func (t *TurnStream) SendText(text string) {
-	t.sendRaw("data: " + text + "\n\n")
+	t.SendRaw([]byte("data: " + text + "\n\n"))
 }
 
 // KeepAlive writes and flushes a comment, for activity without an event.
-func (t *TurnStream) KeepAlive() { t.sendRaw(comment) }
+func (t *TurnStream) KeepAlive() { t.SendRaw([]byte(comment)) }
 
-func (t *TurnStream) sendRaw(text string) {
+// SendRaw writes and flushes bytes as they are.
+func (t *TurnStream) SendRaw(text []byte) {
 	t.write(func(out *Stream) error {
-		out.buffer.WriteString(text)
+		out.buffer.Write(text)
 		return nil
 	})
 }
@@ -226,7 +242,7 @@ func (t *TurnStream) beat() time.Duration {
 		return Heartbeat
 	}
 	if !begun {
-		t.out.buffer.WriteString(comment)
+		t.out.buffer.WriteString(t.out.beat)
 	}
 	t.check(t.out.Flush())
 	return max(t.out.UntilHeartbeat(), time.Millisecond)

@@ -83,6 +83,8 @@ export type Approval = {
   decided_by?: string;
   device_id?: string;
   device_name?: string;
+  /** The devices of a group call, instead of the three members above. The approval covers one call of each. */
+  devices?: Array<ApprovedDevice>;
   /** Without a decision until then, the call is denied. */
   expires_at: Time;
   id: ApprovalID;
@@ -150,6 +152,8 @@ export type ApprovalRow = {
   decided_by?: string;
   device_id?: string;
   device_name?: string;
+  /** The devices of a group call, instead of the three members above. The approval covers one call of each. */
+  devices?: Array<ApprovedDevice>;
   /** Without a decision until then, the call is denied. */
   expires_at: Time;
   id: ApprovalID;
@@ -178,6 +182,15 @@ export type ApprovalRow = {
 
 /** The state of an approval. `expired`: no decision came in time, so the call was denied. `withdrawn`: the call ended first. */
 export type ApprovalState = "pending" | "allowed" | "denied" | "expired" | "withdrawn";
+
+/** One of the devices that an approval covers. */
+export type ApprovedDevice = {
+  device_id?: string;
+  /** As the device calls itself. */
+  name?: string;
+  session_id: string;
+  user_id?: string;
+};
 
 /** A tool of a device with its approved definition. */
 export type ApprovedTool = {
@@ -335,6 +348,8 @@ export type CallRecord = {
   /** Equal for equal arguments. The arguments are not stored. */
   args_digest?: string;
   call_id: string;
+  /** Of a group call that has ended. */
+  counts?: GroupCounts;
   device_id?: string;
   dispatched: Dispatched;
   error?: string;
@@ -342,13 +357,16 @@ export type CallRecord = {
   expires_at?: string;
   /** The answer came after the caller had received another outcome. */
   late: boolean;
-  mode: "sync" | "async";
+  /** Of a group call, its own: `all`, `first`, `quorum` or `race`. */
+  mode: "sync" | "async" | "all" | "first" | "quorum" | "race";
   output?: string;
   /** Only false: the output was not stored, as for short synchronous calls. Then output, structured and parts are absent. */
   output_kept?: false;
   output_violations?: OutputViolations;
   /** The pod that delivered the call to the device. */
   owner?: string;
+  /** The group call that this call is a child of. */
+  parent_id?: string;
   parts?: Parts;
   /** Of a queued call: its place in the queue of its device, from 1 on, if one call was read. */
   place?: number;
@@ -664,6 +682,8 @@ export type Decision = {
   decided_by?: string;
   device_id?: string;
   device_name?: string;
+  /** The devices of a group call, instead of the three members above. The approval covers one call of each. */
+  devices?: Array<ApprovedDevice>;
   /** Without a decision until then, the call is denied. */
   expires_at: Time;
   grant?: Grant;
@@ -871,6 +891,90 @@ export type GrantList = {
   grants: Array<Grant>;
 };
 
+/** The table of a group call. It is streamed: results come as devices answer. */
+export type GroupAnswer = {
+  /** Of the parent. */
+  call_id: string;
+  counts: GroupCounts;
+  /** Why the call has not what its mode asks for, if known. */
+  error?: string;
+  mode: GroupMode;
+  /** Why the call ended early. */
+  problem?: {
+    code: ErrorCode;
+    detail: string;
+  };
+  results: Array<GroupResult>;
+  /** `succeeded`: the call has what its mode asks for, with `all` a result of every device. */
+  state: "succeeded" | "failed" | "cancelled" | "timed_out" | "rejected";
+};
+
+/** GroupCounts say what became of the devices of a group call. Each device that was called is counted once more, as succeeded, failed, cancelled or queued. */
+export type GroupCounts = {
+  /** The outcome no longer mattered. */
+  cancelled: number;
+  /** That were called. */
+  devices: number;
+  /** The tool failed, or the call has no result. */
+  failed: number;
+  /** The call waits for its device. */
+  queued: number;
+  /** Skipped devices matched the target and were not called, as far as known when the call ended: it was decided or out of time before, or they connected only after it had begun. */
+  skipped: number;
+  succeeded: number;
+};
+
+/** When a group call has what it asks for. */
+export type GroupMode = "all" | "first" | "quorum" | "race";
+
+/** GroupRequest calls one tool of many devices: one parent call with a child call for each device. */
+export type GroupRequest = {
+  /** The same for every device. Validated against each device's definition of the tool. */
+  args?: Record<string, unknown>;
+  /** Devices at a time; default 64. */
+  concurrency?: number;
+  /** How long each device may take. Default: the tool's timeout, otherwise the gateway's (30 s). */
+  device_timeout_ms?: number;
+  idempotency_key?: IdempotencyKey;
+  /** `all` (default): every device. `first`: until one succeeds; the others are cancelled. `quorum`: until `quorum` devices succeed. `race`: the next device is called after `stagger_ms` without an answer, or after a failure, until one succeeds. */
+  mode?: GroupMode;
+  /** With the mode `quorum`. */
+  quorum?: number;
+  /** Every device that the target matches. */
+  select?: "all";
+  /** With the mode `race`; default 500. */
+  stagger_ms?: number;
+  /** Default: all connected devices that the caller can use and that offer the tool. */
+  target?: GroupTarget;
+  /** How long the whole call may take. Default: 5 minutes. Longer timeouts are cut to the gateway's maximum. */
+  timeout_ms?: number;
+  tool: ToolName;
+};
+
+/** What became of the call of one device: as CallAnswer, or with a problem. */
+export type GroupResult = {
+  /** Of the child. */
+  call_id?: string;
+  device_id?: string;
+  /** With problem: whether the device may have acted. */
+  dispatched?: Dispatched;
+  duration_ms?: number;
+  error?: string;
+  /** Absent in the answer to a repeated request. */
+  output?: string;
+  output_violations?: OutputViolations;
+  parts?: Parts;
+  problem?: {
+    code: ErrorCode;
+    detail: string;
+  };
+  session_id?: SessionID;
+  state: CallState;
+  structured?: unknown;
+  /** Absent, like the next four members, without a result. */
+  success?: boolean;
+};
+
 /** One definition of a tool. */
 export type GroupRow = {
   annotations?: Annotations;
@@ -892,6 +996,14 @@ export type GroupRow = {
   source_type: "builtin" | "mcp" | "remote";
   /** The timeout of a call that sets none. */
   timeout_ms?: number;
+};
+
+/** GroupTarget selects devices: by user and labels, which must all match, or by a list of ids. */
+export type GroupTarget = {
+  device_ids?: Array<string>;
+  labels?: Labels;
+  session_ids?: Array<string>;
+  user_id?: string;
 };
 
 /** Health says that the process serves requests. */
@@ -1946,6 +2058,8 @@ export type TurnApproval = {
   decided_by?: string;
   device_id?: string;
   device_name?: string;
+  /** The devices of a group call, instead of the three members above. The approval covers one call of each. */
+  devices?: Array<ApprovedDevice>;
   /** Without a decision until then, the call is denied. */
   expires_at: Time;
   id: ApprovalID;
