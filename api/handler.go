@@ -213,7 +213,8 @@ func (h *handler) routes() []route {
 // toolRoutes returns the routes of tools, sessions, conversations and calls.
 func (h *handler) toolRoutes() []route {
 	page := []string{"limit", "cursor"}
-	filters := []string{"name", "q", "session_id", "device_id", "user_id", "label", "source_type"}
+	filters := []string{"name", "q", "session_id", "device_id", "user_id", "label", "source_type", "tag", "level",
+		"annotation"}
 	tools, toolsAs := slices.Concat(filters, page), slices.Concat(filters, []string{"view", "format"}, page)
 	sessions := []string{"device_id", "user_id", "label", "tool", "connected", "limit", "cursor"}
 	calls := []string{"tool", "session_id", "device_id", "user", "pod", "state", "from", "to", "limit", "cursor"}

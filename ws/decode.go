@@ -120,6 +120,7 @@ func decodeTool(data json.RawMessage) (tool agent.Admitted, err error) {
 		Parameters: f.Value("parameters"), OutputSchema: f.Value(registry.FieldOutputSchema),
 		TimeoutMS: or(f.OptionalInt("timeout_ms"), 0), Annotations: f.annotations("annotations"),
 		SecurityLevel: registry.SecurityLevel(f.TextOr("security_level", "")),
+		Effects:       f.effects("effects"), Tags: f.OptionalTexts("tags"),
 	}
 	tool.Ignored = f.Unread()
 	if bad != nil {
@@ -209,6 +210,34 @@ func (f *frameFields) annotations(key string) *registry.Annotations {
 		return nil
 	}
 	return a
+}
+
+// effects returns what a tool declares about its calls. It records unknown members as ignored.
+func (f *frameFields) effects(key string) *registry.Effects {
+	v := f.Value(key)
+	if v == nil {
+		return nil
+	}
+	members, reason, _ := fields.Split(nil, v)
+	if reason != "" {
+		f.Fail(key, reason)
+		return nil
+	}
+	var bad *fields.Error
+	o := fields.Recording(members, &bad)
+	e := &registry.Effects{
+		Class:           registry.EffectClass(o.TextOr("class", "")),
+		NeedsForeground: or(o.OptionalBool("needs_foreground"), false),
+		Permission:      o.TextOr("permission", ""), Cost: registry.Cost(o.TextOr("cost", "")),
+		TypicalMS: or(o.OptionalInt("typical_ms"), 0),
+	}
+	if bad != nil {
+		f.Fail(key, bad.Message)
+	}
+	for _, name := range o.Unread() {
+		f.Ignore(key + "." + name)
+	}
+	return e
 }
 
 // parts returns the images, sounds and files of a result. It checks their total size before it decodes each.

@@ -122,6 +122,8 @@ type Tool struct {
 	Annotations   *Annotations           `json:"annotations,omitempty"`
 	SecurityLevel registry.SecurityLevel `json:"security_level,omitempty"`
 	OutputSchema  OutputSchema           `json:"output_schema,omitempty"`
+	Effects       *ToolEffects           `json:"effects,omitempty"`
+	Tags          ToolTags               `json:"tags,omitempty"`
 
 	// Equal for equal definitions, including descriptions and annotations.
 	SchemaHash string `json:"schema_hash" schema:"pattern=^[0-9a-f]{64}$"`
@@ -185,6 +187,13 @@ type MCPTool struct {
 	InputSchema  Parameters   `json:"inputSchema"`
 	OutputSchema OutputSchema `json:"outputSchema,omitempty"`
 	Annotations  *Annotations `json:"annotations,omitempty"`
+	Meta         *MCPMeta     `json:"_meta,omitempty"`
+}
+
+// MCPMeta has what a tool declares in the `_meta` of its row.
+type MCPMeta struct {
+	Effects *ToolEffects `json:"farhand/effects,omitempty"`
+	Tags    ToolTags     `json:"farhand/tags,omitempty"`
 }
 
 // ToolList has a row for each tool of each session.

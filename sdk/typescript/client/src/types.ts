@@ -83,6 +83,8 @@ export type Approval = {
   decided_by?: string;
   device_id?: string;
   device_name?: string;
+  /** What the tool declares about its calls. */
+  effects?: ToolEffects;
   /** Without a decision until then, the call is denied. */
   expires_at: Time;
   id: ApprovalID;
@@ -150,6 +152,8 @@ export type ApprovalRow = {
   decided_by?: string;
   device_id?: string;
   device_name?: string;
+  /** What the tool declares about its calls. */
+  effects?: ToolEffects;
   /** Without a decision until then, the call is denied. */
   expires_at: Time;
   id: ApprovalID;
@@ -654,6 +658,8 @@ export type Decision = {
   decided_by?: string;
   device_id?: string;
   device_name?: string;
+  /** What the tool declares about its calls. */
+  effects?: ToolEffects;
   /** Without a decision until then, the call is denied. */
   expires_at: Time;
   grant?: Grant;
@@ -867,6 +873,7 @@ export type GroupRow = {
   /** Each call of the caller needs a person's approval. */
   approval?: "required";
   description: string;
+  effects?: ToolEffects;
   /** Whether the policy lets the caller call it. */
   enabled: boolean;
   name: ToolName;
@@ -880,6 +887,7 @@ export type GroupRow = {
   /** Number of connected sessions with exactly this definition. Zero for built-in tools, which come first. */
   sessions: number;
   source_type: "builtin" | "mcp" | "remote";
+  tags?: ToolTags;
   /** The timeout of a call that sets none. */
   timeout_ms?: number;
 };
@@ -1031,8 +1039,15 @@ export type MCPMessage = {
   result?: Record<string, unknown>;
 };
 
+/** What a tool declares in the `_meta` of its row. */
+export type MCPMeta = {
+  farhand/effects?: ToolEffects;
+  farhand/tags?: ToolTags;
+};
+
 /** A tool in the format of MCP's tools/list. */
 export type MCPTool = {
+  _meta?: MCPMeta;
   annotations?: Annotations;
   description: string;
   inputSchema: Parameters;
@@ -1798,6 +1813,7 @@ export type Tool = {
   /** Each call of the caller needs a person's approval. */
   approval?: "required";
   description: string;
+  effects?: ToolEffects;
   /** Whether the policy lets the caller call it. */
   enabled: boolean;
   name: ToolName;
@@ -1808,6 +1824,7 @@ export type Tool = {
   /** Equal for equal definitions, including descriptions and annotations. */
   schema_hash: string;
   security_level?: "safe" | "user_confirm" | "admin_only";
+  tags?: ToolTags;
   /** The timeout of a call that sets none. */
   timeout_ms?: number;
 };
@@ -1818,6 +1835,18 @@ export type ToolDecision = {
   approve?: Array<ApprovedTool>;
   /** Names of tools the device must not offer. */
   reject?: Array<string>;
+};
+
+/** What a tool declares about its calls. If it declares no class, its annotations imply one. It comes from the device and is not verified. */
+export type ToolEffects = {
+  class?: "read" | "write" | "external" | "people";
+  cost?: "free" | "metered" | "high";
+  /** The app must be in the foreground. A call for a device in the background is refused or waits in the queue. */
+  needs_foreground?: boolean;
+  /** The platform's permission that the tool uses, such as camera. */
+  permission?: string;
+  /** How long a call usually takes. It sets no timeout. */
+  typical_ms?: number;
 };
 
 /** A row for each definition. */
@@ -1843,6 +1872,7 @@ export type ToolRow = {
   description: string;
   device_id?: string;
   device_name?: string;
+  effects?: ToolEffects;
   /** Whether the policy lets the caller call it. */
   enabled: boolean;
   labels?: Labels;
@@ -1860,10 +1890,14 @@ export type ToolRow = {
   /** For remote tools the session's id, for built-in ones `builtin`. */
   source: string;
   source_type: "builtin" | "mcp" | "remote";
+  tags?: ToolTags;
   /** The timeout of a call that sets none. */
   timeout_ms?: number;
   user_id?: string;
 };
+
+/** Short names for filters, in order. */
+export type ToolTags = Array<string>;
 
 /** A conversation, or the last part of a long one. */
 export type Transcript = {
@@ -1917,6 +1951,8 @@ export type TurnApproval = {
   decided_by?: string;
   device_id?: string;
   device_name?: string;
+  /** What the tool declares about its calls. */
+  effects?: ToolEffects;
   /** Without a decision until then, the call is denied. */
   expires_at: Time;
   id: ApprovalID;
@@ -2065,10 +2101,12 @@ export type UsageRow = {
 export type WaitingDefinition = {
   annotations?: Annotations;
   description: string;
+  effects?: ToolEffects;
   name: string;
   output_schema?: OutputSchema;
   parameters: Parameters;
   security_level?: "safe" | "user_confirm" | "admin_only";
+  tags?: ToolTags;
   timeout_ms?: number;
 };
 
@@ -2081,10 +2119,12 @@ export type WaitingTool = {
   /** The changed fields. */
   changed?: Array<string>;
   description: string;
+  effects?: ToolEffects;
   hash: string;
   name: string;
   output_schema?: OutputSchema;
   parameters: Parameters;
   security_level?: "safe" | "user_confirm" | "admin_only";
+  tags?: ToolTags;
   timeout_ms?: number;
 };
