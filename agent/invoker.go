@@ -100,6 +100,7 @@ type Config struct {
 	Audit      auth.Auditor      // records for each call whether it may run; default: no audit
 	Live       Live              // ends calls that outlive their caller's identity; nil: never
 	Places     Places            // finds the pod with the state of local tools; nil: this pod has all of it
+	Defaults   Defaults          // chooses among several devices of a user; nil: the call is ambiguous
 	Files      Files             // stores parts of local tools that are too long to be inline; nil: they are dropped
 	Log        *slog.Logger      // default: discard
 	Tracer     trace.Tracer      // continues the traces of deferred calls; default: off

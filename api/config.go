@@ -113,6 +113,7 @@ type Config struct {
 	Conversations registry.ConversationIndex // those that are stored, also of devices that are gone
 	AuditLog      AuditLog
 	Usage         Usage
+	Defaults      registry.DefaultStore // nil: no routes for default devices
 	Tenants       Tenants // nil: no routes for fleet operators
 	Budgets       Budgets // nil: none
 	Kicker        Kicker

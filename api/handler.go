@@ -193,6 +193,14 @@ func (h *handler) routes() []route {
 	if h.Tenants != nil {
 		table = append(table, h.tenantRoutes()...)
 	}
+	if h.Defaults != nil {
+		table = append(table,
+			route{http.MethodGet, pathDefaultDevice, callers, nil, h.getDefaultDevice},
+			route{http.MethodPut, pathDefaultDevice, callers, nil,
+				h.audited(registry.AuditDefaultDevice, h.setDefaultDevice)},
+			route{http.MethodDelete, pathDefaultDevice, callers, nil,
+				h.audited(registry.AuditDefaultDevice, h.dropDefaultDevice)})
+	}
 	if h.Files != nil {
 		table = append(table,
 			route{http.MethodPut, registry.PathUpload + ":slot", everybody, nil, h.uploadFile},

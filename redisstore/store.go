@@ -54,6 +54,7 @@ import (
 	"github.com/farhand/farhand/registry/blobs"
 	"github.com/farhand/farhand/registry/credentials"
 	"github.com/farhand/farhand/registry/pairings"
+	"github.com/farhand/farhand/registry/defaults"
 	"github.com/farhand/farhand/registry/toolmemory"
 )
 
@@ -66,6 +67,7 @@ type Store struct {
 	registry.CredentialStore
 	registry.PairingStore
 	registry.ToolMemoryStore
+	registry.DefaultStore
 	tenantStore
 
 	conn   *redisconn.Conn
@@ -117,7 +119,7 @@ func (c *Conn) Store() *Store {
 	}
 	docs := s.Documents()
 	s.ApprovalStore, s.BlobStore, s.PairingStore = approvals.New(docs, s.log), blobs.New(docs), pairings.New(docs)
-	s.ToolMemoryStore = toolmemory.New(docs)
+	s.ToolMemoryStore, s.DefaultStore = toolmemory.New(docs), defaults.New(docs)
 	s.CredentialStore = credentials.New(docs, s, c.opts.Credentials, s.log)
 	s.tenantStore = newTenantStore(docs, s.conn, c.opts.Limits)
 	s.live = newLiveSet(s.Live, min(liveSetAge, c.opts.PodLease/20))

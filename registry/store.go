@@ -228,6 +228,7 @@ type Store interface {
 	TenantStore
 	BlobStore
 	ToolMemoryStore
+	DefaultStore
 	EraseStore
 
 	// Ping reports whether the store can be read and written now.

@@ -89,6 +89,13 @@ func (f *frameFields) frame(typ string) any {
 			Type: typ, ID: f.id(), MIMEType: f.Text("mime_type"), Size: f.size("size"),
 			Name: f.TextOr("name", ""),
 		}
+	case typePresence:
+		if f.Value("foreground") == nil {
+			f.Fail("foreground", "is required")
+		}
+		return &presenceFrame{Type: typ, Foreground: or(f.OptionalBool("foreground"), false)}
+	case typeSetDefault:
+		return &setDefaultFrame{Type: typ}
 	case typeRegenerate:
 		return &regenerateFrame{Type: typ, Debug: or(f.OptionalBool("debug"), false)}
 	default:

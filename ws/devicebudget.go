@@ -160,7 +160,8 @@ func (a *deviceBudget) takeLabels(labels map[string]string) bool {
 // storeUnits returns the work of a frame for which the store is used.
 func storeUnits(frame any) float64 {
 	switch f := frame.(type) {
-	case *connectFrame, *registerToolsFrame, *unregisterToolsFrame, *uploadRequestFrame, *approvalResponseFrame:
+	case *connectFrame, *registerToolsFrame, *unregisterToolsFrame, *uploadRequestFrame, *approvalResponseFrame,
+		*presenceFrame, *setDefaultFrame:
 		return unitsPerStore
 	case *toolResultFrame:
 		units := 0.0

@@ -30,6 +30,8 @@ const (
 	typeRegenerate         = "regenerate"
 	typeApprovalResponse   = "approval_response"
 	typeUploadRequest      = "upload_request"
+	typePresence           = "presence" // capability presence
+	typeSetDefault         = "set_default"
 	typeHello              = mcp.TypeHello // of voice devices, on /ws/mcp; the server replies with the same type
 	typeMCP                = mcp.TypeMCP   // an MCP message that has no type above
 )
@@ -45,6 +47,7 @@ const (
 	typeResultAcknowledged = "result_acknowledged"
 	typeServerDraining     = "server_draining"
 	typeUploadSlot         = "upload_slot" // answers upload_request
+	typeDefaultSet         = "default_set" // answers set_default
 	typeAbortAck           = "abort_ack"
 	typeApprovalRequest    = "approval_request" // capability approval, like the next one
 	typeApprovalDecided    = "approval_decided"
@@ -134,6 +137,13 @@ type (
 		Size     int64  `json:"size"`
 		Name     string `json:"name,omitempty"`
 	}
+	presenceFrame struct {
+		Type       string `json:"type"`
+		Foreground bool   `json:"foreground"`
+	}
+	setDefaultFrame struct {
+		Type string `json:"type"`
+	}
 	regenerateFrame struct {
 		Type  string `json:"type"`
 		Debug bool   `json:"debug,omitempty"`
@@ -152,6 +162,8 @@ func (*messageFrame) frameType() string            { return typeMessage }
 func (*abortFrame) frameType() string              { return typeAbort }
 func (*approvalResponseFrame) frameType() string   { return typeApprovalResponse }
 func (*uploadRequestFrame) frameType() string      { return typeUploadRequest }
+func (*presenceFrame) frameType() string           { return typePresence }
+func (*setDefaultFrame) frameType() string         { return typeSetDefault }
 func (*regenerateFrame) frameType() string         { return typeRegenerate }
 
 type rejection struct {

@@ -23,7 +23,8 @@ func ReceivedTypes() []string {
 	return []string{
 		typeConnect, typeRegisterTools, typeUnregisterTools, typeGetRegisteredTools,
 		typeToolCallAccepted, typeToolProgress, typeToolResult, typeToolError,
-		typeMessage, typeAbort, typeRegenerate, typeApprovalResponse, typeUploadRequest, typeHello, typeMCP,
+		typeMessage, typeAbort, typeRegenerate, typeApprovalResponse, typeUploadRequest, typePresence, typeSetDefault,
+		typeHello, typeMCP,
 		countedPing, countedPong, countedOther,
 	}
 }
@@ -33,7 +34,7 @@ func SentTypes() []string {
 	return []string{
 		typeSessionStart, typeConnected, typeToolsRegistered, typeRegisteredTools,
 		typeToolCallRequest, typeToolCallCancel, typeResultAcknowledged, typeServerDraining, typeAbortAck,
-		typeApprovalRequest, typeApprovalDecided, typeUploadSlot, typeHello, typeMCP, typeError,
+		typeApprovalRequest, typeApprovalDecided, typeUploadSlot, typeDefaultSet, typeHello, typeMCP, typeError,
 		string(chat.EventChunk), string(chat.EventThinking), string(chat.EventToolCall), string(chat.EventToolResult),
 		string(chat.EventChunkReset), string(chat.EventDone), string(chat.EventAborted), string(chat.EventTitle),
 		string(chat.EventDebugPrompt), countedPing, countedOther,

@@ -76,6 +76,13 @@ type SessionName struct {
 	Name string `json:"name" schema:"minLength=1,maxLength=256"`
 }
 
+// DefaultDevice is the device of a user that is called if several match.
+//
+//schema:closed
+type DefaultDevice struct {
+	DeviceID string `json:"device_id" schema:"minLength=1,maxLength=256"`
+}
+
 // SessionRenamed is a renamed session.
 type SessionRenamed struct {
 	SessionID SessionID `json:"session_id"`

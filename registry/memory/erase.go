@@ -5,6 +5,7 @@ import (
 
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/approvals"
+	"github.com/farhand/farhand/registry/defaults"
 	"github.com/farhand/farhand/registry/toolmemory"
 )
 
@@ -13,6 +14,8 @@ func (m *Store) EraseOf(ctx context.Context, tenant, user string, kind registry.
 	switch kind {
 	case registry.PersonalApprovals:
 		return approvals.Erase(ctx, m.Documents(), tenant, user)
+	case registry.PersonalDefault:
+		return defaults.Erase(ctx, m.Documents(), tenant, user)
 	case registry.PersonalMemories:
 		return toolmemory.Erase(ctx, m.Documents(), tenant, user)
 	case registry.PersonalCalls:

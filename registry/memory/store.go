@@ -28,6 +28,7 @@ import (
 	"github.com/farhand/farhand/registry/credentials"
 	"github.com/farhand/farhand/registry/pairings"
 	"github.com/farhand/farhand/registry/tenants"
+	"github.com/farhand/farhand/registry/defaults"
 	"github.com/farhand/farhand/registry/toolmemory"
 )
 
@@ -46,6 +47,7 @@ type Store struct {
 	registry.CredentialStore
 	registry.PairingStore
 	registry.ToolMemoryStore
+	registry.DefaultStore
 	tenants.Listing
 	tenants.Spending
 
@@ -184,7 +186,7 @@ func newStore(o Options, k *keeper) *Store {
 	m.BlobStore = blobs.New(m.documents)
 	m.CredentialStore = credentials.New(m.documents, m, m.opts.Credentials, slog.New(slog.DiscardHandler))
 	m.PairingStore = pairings.New(m.documents)
-	m.ToolMemoryStore = toolmemory.New(m.documents)
+	m.ToolMemoryStore, m.DefaultStore = toolmemory.New(m.documents), defaults.New(m.documents)
 	m.Listing, m.Spending = tenants.New(m.documents), tenants.NewSpending(m.documents, m.opts.Limits)
 	m.gone.weigh, m.goneLists.weigh = (*goneSession).size, (*goneList).size
 	return m

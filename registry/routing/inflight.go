@@ -226,7 +226,7 @@ type basis struct {
 // holds returns the definition of a tool, and no error if the basis of the call's decision is still valid.
 func (l *LocalSession) holds(tool string, decided basis) (registry.ToolSpec, error) {
 	l.mu.Lock()
-	tools, attributes := l.tools.all(), l.attributes
+	tools, attributes, background := l.tools.all(), l.attributes, l.session.InBackground()
 	l.mu.Unlock()
 	spec, ok := toolOf(tools, tool)
 	if !ok {
@@ -235,6 +235,9 @@ func (l *LocalSession) holds(tool string, decided basis) (registry.ToolSpec, err
 	}
 	if spec.Hash() != decided.spec || decided.attributes != 0 && decided.attributes != attributes {
 		return spec, registry.StaleRoute()
+	}
+	if background && spec.Effects.Foreground() {
+		return spec, registry.NeedsForeground(tool)
 	}
 	return spec, nil
 }
