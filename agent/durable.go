@@ -179,9 +179,10 @@ type deferredCall struct {
 	Tool      string          `json:"tool"`
 	Session   string          `json:"session,omitempty"` // empty: a local tool
 	Target    registry.Target `json:"target"`            // as requested
-	Args      exactArgs       `json:"args"`              // as requested, before any hook
-	Timeout   time.Duration   `json:"timeout"`           // of the tool, once it may run
-	Allowance time.Duration   `json:"hold,omitempty"`    // how much longer it may take, as of approvalAllowance
+	Order     registry.Order  `json:"order,omitempty"`
+	Args      exactArgs       `json:"args"`           // as requested, before any hook
+	Timeout   time.Duration   `json:"timeout"`        // of the tool, once it may run
+	Allowance time.Duration   `json:"hold,omitempty"` // how much longer it may take, as of approvalAllowance
 	Endpoint  Endpoint        `json:"endpoint"`
 	Context   ContextKind     `json:"context,omitempty"`
 	Model     bool            `json:"model,omitempty"`

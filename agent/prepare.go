@@ -30,6 +30,7 @@ type prepared struct {
 
 	rec    *registry.Record // nil until the call is prepared
 	waited *registry.Record // the record stored while the call waited for its device; nil: none
+	lined  func()           // called when an ordered call stands in its line; may be nil
 	sent   func()           // called once when the device has the call, if its arguments are long; may be nil
 	lost   string           // the loss to report to the caller; empty: none known
 	within time.Time        // when the call must have ended; zero: when its timeout ends

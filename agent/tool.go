@@ -139,6 +139,7 @@ type Request struct {
 	Args     registry.JSON // an object; none means {}
 	Target   registry.Target
 	Select   registry.Select
+	Order    registry.Order
 	Timeout  time.Duration // zero: that of the tool, or the configured default if the tool names none
 	Endpoint Endpoint      // where the call came in, for the Meter
 

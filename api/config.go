@@ -114,8 +114,8 @@ type Config struct {
 	AuditLog      AuditLog
 	Usage         Usage
 	Defaults      registry.DefaultStore // nil: no routes for default devices
-	Tenants       Tenants // nil: no routes for fleet operators
-	Budgets       Budgets // nil: none
+	Tenants       Tenants               // nil: no routes for fleet operators
+	Budgets       Budgets               // nil: none
 	Kicker        Kicker
 	Turns         Turns         // aborts turns
 	Policy        *agent.Policy // says which of the listed tools are enabled

@@ -53,8 +53,8 @@ import (
 	"github.com/farhand/farhand/registry/approvals"
 	"github.com/farhand/farhand/registry/blobs"
 	"github.com/farhand/farhand/registry/credentials"
-	"github.com/farhand/farhand/registry/pairings"
 	"github.com/farhand/farhand/registry/defaults"
+	"github.com/farhand/farhand/registry/pairings"
 	"github.com/farhand/farhand/registry/toolmemory"
 )
 

@@ -59,9 +59,9 @@ const (
 	AuditKeyCreate     = "key.create"
 	AuditKeyRevoke     = "key.revoke"
 	AuditKeyRotate     = "key.rotate"
-	AuditUserErase     = "user.erase" // the target is the receipt; the user is not named
+	AuditUserErase     = "user.erase"          // the target is the receipt; the user is not named
 	AuditDefaultDevice = "user.default_device" // a user's default device was set or removed
-	AuditRevoke        = "revoke"     // a user, or a credential that is not a key
+	AuditRevoke        = "revoke"              // a user, or a credential that is not a key
 	AuditPairAsk       = "pair.ask"
 	AuditPairLook      = "pair.look" // an approver looked up a pairing request by its code
 	AuditPairDecide    = "pair.decide"

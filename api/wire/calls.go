@@ -29,7 +29,14 @@ type CallRequest struct {
 	// tool like the longest connected one. Among several with the same `device_id`, both use the longest connected one.
 	// Default: the error `ambiguous_target`.
 	Select string `json:"select,omitempty" schema:"enum=any|newest"`
+
+	Ordered Ordered `json:"ordered,omitempty"`
 }
+
+// Ordered makes the calls that set it run one at a time on a device, in the order in which they were accepted. `true`:
+// the calls of the session with `true`. `tool`: the calls of the tool with `tool`. An asynchronous call is accepted
+// when the response arrives. The timeout includes the wait. Tools of the gateway ignore it.
+type Ordered = json.RawMessage
 
 // Target selects the session. All members must match.
 //

@@ -203,7 +203,7 @@ export type ArgumentSource = {
 };
 
 /** The action that was done or denied. */
-export type AuditAction = "call" | "register" | "login" | "key.create" | "key.revoke" | "revoke" | "pair.ask" | "pair.look" | "pair.decide" | "device.update" | "device.revoke" | "device.tools" | "approval.ask" | "approval.decide" | "grant.revoke" | "policy.reload" | "session.kick" | "session.rename" | "turn.abort" | "call.cancel" | "doctor" | "backup" | "tenant.key" | "tenant.budget" | "budget.warning" | "budget.spent" | "key.rotate" | "device.rotate" | "user.erase";
+export type AuditAction = "call" | "register" | "login" | "key.create" | "key.revoke" | "revoke" | "pair.ask" | "pair.look" | "pair.decide" | "device.update" | "device.revoke" | "device.tools" | "approval.ask" | "approval.decide" | "grant.revoke" | "policy.reload" | "session.kick" | "session.rename" | "turn.abort" | "call.cancel" | "doctor" | "backup" | "tenant.key" | "tenant.budget" | "budget.warning" | "budget.spent" | "key.rotate" | "device.rotate" | "user.erase" | "user.default_device";
 
 /** A line of the audit log. */
 export type AuditLine = {
@@ -386,6 +386,7 @@ export type CallRequest = {
   idempotency_key?: IdempotencyKey;
   /** Default: `sync`. `async`: respond with 202 once the call has a record; the call continues in the background. */
   mode?: "sync" | "async";
+  ordered?: Ordered;
   /** The session to use if several match. `any`: any of them. `newest`: the last connected of those that define the tool like the longest connected one. Among several with the same `device_id`, both use the longest connected one. Default: the error `ambiguous_target`. */
   select?: "any" | "newest";
   target?: Target;
@@ -700,6 +701,11 @@ export type DecisionRequest = {
   scope?: "tool" | "arguments";
 };
 
+/** The device of a user that is called if several match. */
+export type DefaultDevice = {
+  device_id: string;
+};
+
 /** A paired device with its tools. */
 export type Device = {
   /** With their approved definitions. */
@@ -803,7 +809,7 @@ export type DisabledTool = {
 export type Dispatched = "no" | "yes" | "unknown";
 
 /** The machine-readable error. New codes may be added. */
-export type ErrorCode = "agent_error" | "ambiguous_target" | "approval_denied" | "budget_exceeded" | "busy" | "call_not_found" | "cancelled" | "connection_lost" | "draining" | "forbidden" | "hook_cancelled" | "idempotency_conflict" | "internal" | "invalid_arguments" | "invalid_request" | "invalid_result" | "lost" | "method_not_allowed" | "not_connected" | "not_found" | "payload_too_large" | "policy_denied" | "provider_error" | "rate_limited" | "session_not_found" | "store_unavailable" | "timeout" | "tool_not_found" | "unauthenticated" | "unsupported_media_type";
+export type ErrorCode = "agent_error" | "ambiguous_target" | "approval_denied" | "budget_exceeded" | "busy" | "call_not_found" | "cancelled" | "connection_lost" | "draining" | "forbidden" | "hook_cancelled" | "idempotency_conflict" | "internal" | "invalid_arguments" | "invalid_request" | "invalid_result" | "lost" | "method_not_allowed" | "needs_foreground" | "not_connected" | "not_found" | "payload_too_large" | "policy_denied" | "provider_error" | "rate_limited" | "session_not_found" | "store_unavailable" | "timeout" | "tool_not_found" | "unauthenticated" | "unsupported_media_type";
 
 /** EventID names an event of a stream, for the header Last-Event-ID. */
 export type EventID = string;
@@ -1204,6 +1210,9 @@ export type OpenAIToolList = {
   tools: Array<OpenAITool>;
 };
 
+/** Ordered makes the calls that set it run one at a time on a device, in the order in which they were accepted. `true`: the calls of the session with `true`. `tool`: the calls of the tool with `tool`. An asynchronous call is accepted when the response arrives. The timeout includes the wait. Tools of the gateway ignore it. */
+export type Ordered = true | false | "tool";
+
 /** The JSON Schema (2020-12) of the tool's output; absent if unknown. Results are checked against it. */
 export type OutputSchema = Record<string, unknown>;
 
@@ -1463,6 +1472,8 @@ export type Problem = {
   /** With `ambiguous_target`: sessions that could have been meant, at most 20. */
   candidates?: Array<{
     device_id?: string;
+    /** The device says that its app is in the foreground. */
+    foreground?: boolean;
     name?: string;
     session_id: SessionID;
     user_id?: string;
