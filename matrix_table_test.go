@@ -62,7 +62,10 @@ var matrix = []line{
 	{"GET /.well-known/oauth-protected-resource/{path}", everybody, "", 404, 0, ""},
 	{"GET /api/keys", admins, "", 200, 0, ""},
 	{"POST /api/keys", admins, "", 201, 0, `{"roles":["caller"],"user_id":"anna"}`},
-	{"DELETE /api/users/{id}", admins, "", 200, 0, ""}, // of a user with this id, of which there is nothing
+	{"DELETE /api/users/{id}", admins, "", 200, 0, ""},               // of a user with this id, of which there is nothing
+	{"GET /api/users/{id}/default-device", "caller", "", 404, 0, ""}, // of another user, or without a default
+	{"PUT /api/users/{id}/default-device", admins, "", 200, 0, `{"device_id":"phone"}`},
+	{"DELETE /api/users/{id}/default-device", admins, "", 204, 0, ""},
 	{"POST /api/keys/{id}/rotate", admins, "key", 200, 404, `{"overlap":60}`},
 	{"DELETE /api/keys/{id}", admins, "key", 204, 404, ""},
 	{"POST /api/revocations", admins, "", 200, 0, `{"user_id":"zed"}`},
@@ -120,6 +123,8 @@ var frames = []struct{ frame, who string }{
 	{`{"type":"upload_request","id":"c1","mime_type":"a/b","size":1}`, "device"},
 	{`{"type":"tool_error","id":"c1"}`, "device"},
 	{`{"type":"approval_response","id":"aaaaaaaaaaaaaaaa","decision":"deny"}`, "device"},
+	{`{"type":"presence","foreground":true}`, "device"},
+	{`{"type":"set_default"}`, "device"},
 	{`{"type":"message","content":"hi"}`, "device"},
 	{`{"type":"abort"}`, "device"},
 	{`{"type":"regenerate"}`, "device"},

@@ -36,6 +36,15 @@ type Approvals interface {
 	Await(ctx context.Context, a registry.Approval) (registry.Approval, error)
 }
 
+// ruleRepeats is the rule by which a turn asks before it reaches people a second time with the same arguments. No policy
+// has to have it.
+const ruleRepeats = "repeated"
+
+// repeats reports whether the call reaches people as an earlier call of its turn did.
+func (p *prepared) repeats() bool {
+	return p.req.Repeats && p.inv.Spec.Effects.Is(registry.ClassPeople)
+}
+
 var errChanged = registry.Errorf(registry.CodeApprovalDenied, "The tool, its device or the arguments changed after "+
 	"the approval, so the approval is invalid. Call again to request a new one.")
 
@@ -43,7 +52,7 @@ var errChanged = registry.Errorf(registry.CodeApprovalDenied, "The tool, its dev
 // afterwards. It refuses calls that the policy forbids by their marks, and calls that nothing can approve.
 func (i *Invoker) needsApproval(ctx context.Context, p *prepared) (*registry.Approval, error) {
 	inv, d := &p.inv, p.inv.Policy
-	if len(d.Approvals)+len(d.Forbids) == 0 {
+	if len(d.Approvals)+len(d.Forbids) == 0 && !p.repeats() {
 		return nil, nil
 	}
 	inv.noteMarks()
@@ -54,7 +63,12 @@ func (i *Invoker) needsApproval(ctx context.Context, p *prepared) (*registry.App
 		e.Rule = f.Rule
 		return nil, e
 	}
-	if inv.Demand = d.Approval(inv.Marks); inv.Demand == nil {
+	inv.Demand = d.Approval(inv.Marks)
+	switch {
+	case inv.Demand == nil && p.repeats():
+		inv.Demand = &policy.Demand{Rule: ruleRepeats, When: "this turn already made the same call, and the tool " +
+			"reaches people"}
+	case inv.Demand == nil:
 		return nil, nil
 	}
 	if i.cfg.Approvals == nil {
@@ -89,7 +103,7 @@ func (i *Invoker) isApproved(ctx context.Context, p *prepared, a registry.Approv
 			"The arguments are too large for an approval: %d bytes; at most %d are allowed.",
 			n, registry.MaxApprovalArgs)
 	}
-	if a.By == registry.ApproveTwo { // two people must see each call
+	if a.By == registry.ApproveTwo || p.repeats() { // people must see each call
 		return false, nil
 	}
 	granted, err := i.cfg.Approvals.Granted(timed{ctx, p.inv.Deadline}, a)
@@ -107,7 +121,7 @@ func approvalOf(inv *Invocation) registry.Approval {
 	terms := inv.Policy.Terms(inv.Marks)
 	a := registry.Approval{
 		ID: registry.NewApprovalID(), Tenant: inv.Caller.Tenant, CallID: inv.CallID, Tool: inv.Spec.Name,
-		DefinitionHash: inv.Spec.Hash(), ArgsDigest: hex.EncodeToString(digest[:]), Args: inv.Args,
+		Effects: inv.Spec.Declared(), DefinitionHash: inv.Spec.Hash(), ArgsDigest: hex.EncodeToString(digest[:]), Args: inv.Args,
 		SessionID: inv.Session.Key.Session, DeviceID: inv.Session.DeviceID, DeviceName: inv.Session.DeviceName,
 		Owner:     cmp.Or(inv.Session.UserID, inv.Caller.User), // who must approve
 		Unowned:   inv.Session.UserID == "" && inv.Session.Key.Session != "",

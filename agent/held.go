@@ -20,9 +20,10 @@ type heldCall struct {
 	Tool      string          `json:"tool"`
 	Session   string          `json:"session,omitempty"` // empty: a local tool
 	Target    registry.Target `json:"target"`            // as requested
-	Args      exactArgs       `json:"args"`              // as requested, before any hook
-	Timeout   time.Duration   `json:"timeout"`           // of the tool, once it may run
-	Allowance time.Duration   `json:"hold,omitempty"`    // how much longer it may take, as of approvalAllowance
+	Order     registry.Order  `json:"order,omitempty"`
+	Args      exactArgs       `json:"args"`           // as requested, before any hook
+	Timeout   time.Duration   `json:"timeout"`        // of the tool, once it may run
+	Allowance time.Duration   `json:"hold,omitempty"` // how much longer it may take, as of approvalAllowance
 	Endpoint  Endpoint        `json:"endpoint"`
 	Context   ContextKind     `json:"context,omitempty"`
 	Model     bool            `json:"model,omitempty"`
@@ -59,7 +60,8 @@ func (call *heldCall) request(callID string) Request {
 	}
 	return Request{
 		CallID: callID, Caller: call.Caller, Tool: call.Tool, Args: call.Args.JSON, Target: target,
-		Timeout: call.Timeout, Endpoint: call.Endpoint, Context: call.Context, Model: call.Model, Async: true,
+		Timeout: call.Timeout, Order: call.Order, Endpoint: call.Endpoint, Context: call.Context, Model: call.Model,
+		Async:     true,
 		argsBytes: call.Args.Len(),
 	}
 }

@@ -217,6 +217,10 @@ func (i *Invoker) invokeDurable(ctx context.Context, p *prepared, deferred bool,
 		p.rec.TimeoutMS += i.approvalTime(p).Milliseconds()
 	}
 	p.rec.DigestArgs() // so that the record does not keep the arguments
+	lined := make(chan struct{})
+	if req.Order != registry.OrderNone {
+		p.lined = sync.OnceFunc(func() { close(lined) })
+	}
 	release := func() {}
 	if req.Release != nil {
 		release = sync.OnceFunc(req.Release)
@@ -227,6 +231,9 @@ func (i *Invoker) invokeDurable(ctx context.Context, p *prepared, deferred bool,
 	stored, created, err := i.cfg.CallLog.Start(timed{ctx, end}, *p.rec,
 		func(ctx context.Context) (registry.Result, error) {
 			defer release()
+			if p.lined != nil {
+				defer p.lined()
+			}
 			return i.runDurable(trace.Carry(ctx, asked), p)
 		})
 	if err != nil {
@@ -239,6 +246,12 @@ func (i *Invoker) invokeDurable(ctx context.Context, p *prepared, deferred bool,
 	case req.Release != nil:
 		req.Release()
 		req.Release = nil
+	}
+	if created && req.Async && req.Order != registry.OrderNone {
+		select { // later calls of the caller must not overtake it
+		case <-lined:
+		case <-ctx.Done(): // the call continues
+		}
 	}
 	return i.follow(ctx, req, stored, digest, !created, start, out)
 }
@@ -363,11 +376,15 @@ func (i *Invoker) runTool(ctx context.Context, p *prepared, durable bool) (regis
 	if p.local != nil {
 		return i.runLocal(ctx, p, durable)
 	}
-	limit := time.Now().Add(p.remaining) // reading a changed definition does not extend the call
+	accepted := time.Now()
+	limit := accepted.Add(p.remaining) // reading a changed definition does not extend the call
 	for attempt := int64(0); ; attempt++ {
 		call := registry.Call{
 			ID: p.inv.CallID, Route: p.route, Args: p.inv.Args, Timeout: p.remaining, Durable: durable,
-			Attempt: attempt,
+			Attempt: attempt, Order: p.req.Order, Lined: p.lined,
+		}
+		if attempt > 0 {
+			call.Accepted = accepted
 		}
 		if p.sent != nil {
 			call.Args, call.Long = registry.JSON{}, &registry.LongArgs{Args: p.inv.Args, Sent: p.dropArgs}

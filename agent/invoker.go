@@ -103,6 +103,7 @@ type Config struct {
 	Places     Places            // finds the pod with the state of local tools; nil: this pod has all of it
 	Queue      Queue             // holds calls for sleeping devices; nil: no call is queued
 	QueueTTL   time.Duration     // the longest that a call may wait there; default 24 h
+	Defaults   Defaults          // chooses among several devices of a user; nil: the call is ambiguous
 	Files      Files             // stores parts of local tools that are too long to be inline; nil: they are dropped
 	Log        *slog.Logger      // default: discard
 	Tracer     trace.Tracer      // continues the traces of held calls; default: off

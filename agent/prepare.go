@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -29,6 +30,7 @@ type prepared struct {
 
 	rec    *registry.Record // nil until the call is prepared
 	waited *registry.Record // the record stored while the call waited for its device; nil: none
+	lined  func()           // called when an ordered call stands in its line; may be nil
 	sent   func()           // called once when the device has the call, if its arguments are long; may be nil
 	lost   string           // the loss to report to the caller; empty: none known
 	queue  string           // the queue that the call must join; empty: it may run
@@ -109,6 +111,9 @@ func (i *Invoker) resolve(ctx context.Context, p *prepared) error {
 	if waits {
 		return i.awaitDevice(ctx, p, target, until)
 	}
+	if errors.Is(err, registry.CodeAmbiguousTarget) {
+		route, err = i.resolvePreferred(timed{ctx, until}, req, target, err)
+	}
 	p.route = route
 	return err
 }
@@ -150,7 +155,8 @@ func (i *Invoker) admitAnew(ctx context.Context, p *prepared, refused error) err
 	before := p.route
 	p.route = fresh
 	if fresh.Spec.Hash() == before.Spec.Hash() && fresh.Session.Generation == before.Session.Generation &&
-		fresh.Session.AttributesDigest() == before.Session.AttributesDigest() {
+		fresh.Session.AttributesDigest() == before.Session.AttributesDigest() &&
+		fresh.Session.InBackground() == before.Session.InBackground() {
 		return refused
 	}
 	p.inv.Args = p.inv.Asked
@@ -174,6 +180,9 @@ func (i *Invoker) admit(ctx context.Context, p *prepared) (err error) {
 	span.Text(trace.Rule, p.inv.Policy.Rule)
 	if err = p.inv.Policy.Err(); err != nil {
 		return err
+	}
+	if p.route.Session.InBackground() && p.inv.Spec.Effects.Foreground() { // before a person or a limit is asked
+		return registry.NeedsForeground(p.inv.Spec.Name)
 	}
 	p.inv.Timeout = i.clamp(p.req.Timeout, p.route.Spec.Timeout())
 	if most := p.inv.Policy.Resources.MaxRuntime; most > 0 {

@@ -100,7 +100,7 @@ func (i *Invoker) held(ctx context.Context, p *prepared, approved string) heldCa
 	req := p.req
 	call := heldCall{
 		Caller: req.Caller, Tool: req.Tool, Session: p.route.Session.Key.Session, Target: req.Target,
-		Args: exactArgs{p.inv.Asked}, Timeout: p.inv.Timeout, Allowance: i.approvalAllowance(p),
+		Args: exactArgs{p.inv.Asked}, Order: req.Order, Timeout: p.inv.Timeout, Allowance: i.approvalAllowance(p),
 		Endpoint: req.Endpoint, Context: req.Context, Model: req.Model,
 		Approved: approved, Approver: p.approver, Charged: p.inv.charged, Trace: trace.Context(ctx),
 	}

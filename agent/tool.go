@@ -139,6 +139,7 @@ type Request struct {
 	Args     registry.JSON // an object; none means {}
 	Target   registry.Target
 	Select   registry.Select
+	Order    registry.Order
 	Timeout  time.Duration // zero: that of the tool, or the configured default if the tool names none
 	Endpoint Endpoint      // where the call came in, for the Meter
 
@@ -151,6 +152,7 @@ type Request struct {
 	Model        bool           // a model makes the call, in a conversation of the kind Context
 	Context      policy.Context // default: ContextMain
 	Provenance   *Provenance    // where the values of a model's call come from; nil: unknown
+	Repeats      bool           // the turn has made this call with the same arguments; a tool that reaches people asks
 
 	Async         bool          // Invoke returns once the call has a record, which later holds the outcome
 	AsyncIfLonger time.Duration // Async if the call may take longer or needs approval; zero: never

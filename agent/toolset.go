@@ -133,6 +133,7 @@ type InvokeRequest struct {
 	ModelName string // as the model saw it
 	Args      registry.JSON
 	Turn      string
+	Repeats   bool // as of Request
 
 	Provenance *Provenance // of the arguments; nil: unknown
 
@@ -147,6 +148,7 @@ func (s *ToolSet) Invoke(ctx context.Context, r InvokeRequest) (Outcome, error) 
 	req := Request{
 		CallID: r.CallID, Caller: s.sc.Caller, Args: r.Args, Turn: r.Turn, history: s.history, Endpoint: EndpointChat,
 		Model: true, Context: s.sc.Kind, Provenance: r.Provenance, OnApproval: r.OnApproval,
+		Repeats: r.Repeats,
 	}
 	if s.sc.Stateless {
 		req.Endpoint = EndpointV1

@@ -149,7 +149,7 @@ func (h *handler) readCall(c *gin.Context) (agent.Request, error) {
 	return agent.Request{
 		Endpoint: agent.EndpointAPI,
 		CallID:   notedCall(c), Caller: caller(c), Tool: tool, Args: r.args, Target: r.target, Select: r.sel,
-		Timeout: r.timeout, Async: r.async, IdempotencyKey: r.key, Queue: r.queue,
+		Order: r.order, Timeout: r.timeout, Async: r.async, IdempotencyKey: r.key, Queue: r.queue,
 	}, nil
 }
 
@@ -160,6 +160,7 @@ type callRequest struct {
 	target   registry.Target
 	timeout  time.Duration // zero when absent
 	sel      registry.Select
+	order    registry.Order
 	async    bool
 	key      string        // idempotency key; empty when absent
 	queue    time.Duration // how long the call may wait for its device; zero when absent
@@ -171,7 +172,8 @@ func parseCall(body []byte) (callRequest, error) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return r, nil
 	}
-	fields, err := readBodyObject(body, "args", "target", "timeout_ms", "mode", "idempotency_key", "select", "queue")
+	fields, err := readBodyObject(body, "args", "target", "timeout_ms", "mode", "idempotency_key", "select", "queue",
+		"ordered")
 	if err != nil {
 		return r, err
 	}
@@ -204,6 +206,8 @@ func (r *callRequest) readField(f strictjson.Member) (err error) {
 		r.key, err = readString(text, "idempotency_key")
 	case "queue":
 		r.queue, err = readQueue(text)
+	case "ordered":
+		r.order, err = readOrder(text)
 	case "select":
 		r.sel, err = readEither(text, "select", registry.SelectAny, registry.SelectNewest)
 	}
@@ -229,6 +233,20 @@ func (r *callRequest) readTarget(text json.RawMessage) error {
 		r.target.Labels, err = readLabels(text)
 	}
 	return err
+}
+
+// readOrder reads the field ordered: a boolean, or "tool".
+func readOrder(text json.RawMessage) (registry.Order, error) {
+	switch string(text) {
+	case "true":
+		return registry.OrderSession, nil
+	case "false":
+		return registry.OrderNone, nil
+	case `"tool"`:
+		return registry.OrderTool, nil
+	default:
+		return registry.OrderNone, wrongType("ordered", `true, false or "tool"`)
+	}
 }
 
 func readLabels(text json.RawMessage) (map[string]string, error) {

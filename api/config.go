@@ -123,8 +123,9 @@ type Config struct {
 	Conversations registry.ConversationIndex // those that are stored, also of devices that are gone
 	AuditLog      AuditLog
 	Usage         Usage
-	Tenants       Tenants // nil: no routes for fleet operators
-	Budgets       Budgets // nil: none
+	Defaults      registry.DefaultStore // nil: no routes for default devices
+	Tenants       Tenants               // nil: no routes for fleet operators
+	Budgets       Budgets               // nil: none
 	Kicker        Kicker
 	Turns         Turns         // aborts turns
 	Policy        *agent.Policy // says which of the listed tools are enabled

@@ -73,6 +73,7 @@ func definitionOf(t registry.ToolSpec) wire.WaitingDefinition {
 	return wire.WaitingDefinition{
 		Name: t.Name, Description: t.Description, Parameters: t.Parameters, TimeoutMS: t.TimeoutMS,
 		Annotations: t.Annotations, SecurityLevel: t.SecurityLevel, OutputSchema: t.OutputSchema,
+		Effects: t.Effects, Tags: t.Tags,
 	}
 }
 
@@ -113,6 +114,7 @@ func changedFields(a, b wire.WaitingDefinition) []string {
 	var changed []string
 	for _, name := range [...]string{
 		"description", "parameters", "timeout_ms", "annotations", "security_level", registry.FieldOutputSchema,
+		"effects", "tags",
 	} {
 		if string(before[name]) != string(after[name]) {
 			changed = append(changed, name)

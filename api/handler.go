@@ -196,6 +196,14 @@ func (h *handler) routes() []route {
 	if h.Tenants != nil {
 		table = append(table, h.tenantRoutes()...)
 	}
+	if h.Defaults != nil {
+		table = append(table,
+			route{http.MethodGet, pathDefaultDevice, callers, nil, h.getDefaultDevice},
+			route{http.MethodPut, pathDefaultDevice, callers, nil,
+				h.audited(registry.AuditDefaultDevice, h.setDefaultDevice)},
+			route{http.MethodDelete, pathDefaultDevice, callers, nil,
+				h.audited(registry.AuditDefaultDevice, h.dropDefaultDevice)})
+	}
 	if h.Files != nil {
 		table = append(table,
 			route{http.MethodPut, registry.PathUpload + ":slot", everybody, nil, h.uploadFile},
@@ -216,7 +224,8 @@ func (h *handler) routes() []route {
 // toolRoutes returns the routes of tools, sessions, conversations and calls.
 func (h *handler) toolRoutes() []route {
 	page := []string{"limit", "cursor"}
-	filters := []string{"name", "q", "session_id", "device_id", "user_id", "label", "source_type"}
+	filters := []string{"name", "q", "session_id", "device_id", "user_id", "label", "source_type", "tag", "level",
+		"annotation"}
 	tools, toolsAs := slices.Concat(filters, page), slices.Concat(filters, []string{"view", "format", "presence"}, page)
 	sessions := []string{"device_id", "user_id", "label", "tool", "connected", "presence", "limit", "cursor"}
 	calls := []string{

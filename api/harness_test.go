@@ -120,7 +120,7 @@ func (f *fleet) open(p *routing.Pod, store registry.Store, s setup) *pod {
 	cfg := api.Config{
 		Pod: p.ID(), Version: "1.2.3",
 		Invoker: invoker, Approvals: keeper,
-		Calls: p.Calls, Directory: store, AuditLog: store, Credentials: store, Usage: store, Kicker: p.Hub,
+		Calls: p.Calls, Directory: store, AuditLog: store, Credentials: store, Usage: store, Kicker: p.Hub, Defaults: store,
 		Policy: policy, Auth: auth.NewStaticToken(token),
 		Origins:       origins,
 		Conversations: store, Turns: p.Turns, Ready: p.Ready, MaxCallTimeout: time.Minute, States: store,

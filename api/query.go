@@ -18,7 +18,7 @@ const (
 	maxLimit     = 1000
 )
 
-// params is a query string accepted by parseQuery: all names are known, only label and type can have several values,
+// params is a query string accepted by parseQuery: all names are known, only label, tag and type can have several values,
 // and only q can be empty. Its methods return values, and failed returns the error of the first invalid one. It is nil
 // if there is no query string.
 type params struct {
@@ -51,7 +51,7 @@ func (p *params) check(name string, known []string) {
 	default:
 		p.fail("The query parameter %.80q is unknown. This path takes: %s.", name, strings.Join(known, ", "))
 	}
-	if len(p.values[name]) > 1 && name != "label" && name != "type" {
+	if len(p.values[name]) > 1 && name != "label" && name != "type" && name != "tag" {
 		p.fail("The query parameter %q is given more than once.", name)
 	}
 	for _, v := range p.values[name] {
@@ -180,6 +180,20 @@ func (p *params) target() registry.Target {
 		p.fail("At most %d labels are allowed.", registry.MaxLabels)
 	}
 	return t
+}
+
+// tags returns the values of a parameter for tags of tools.
+func (p *params) tags(name string) []string {
+	tags := p.all(name)
+	if len(tags) > registry.MaxTags {
+		p.fail("The query parameter %q is given more than %d times.", name, registry.MaxTags)
+	}
+	for _, tag := range tags {
+		if !registry.ValidTag(tag) {
+			p.fail("The query parameter %q is not a valid tag: %.80q.", name, tag)
+		}
+	}
+	return tags
 }
 
 // toolName returns a parameter that must be a valid name of a tool.

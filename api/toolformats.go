@@ -83,10 +83,14 @@ func anthropicTool(t registry.ToolSpec, name string) wire.AnthropicTool {
 }
 
 func mcpTool(t registry.ToolSpec, name string) wire.MCPTool {
-	return wire.MCPTool{
+	row := wire.MCPTool{
 		Name: name, Description: t.Description, InputSchema: t.Parameters,
 		OutputSchema: mcpcontent.OutputSchema(t), Annotations: t.Annotations,
 	}
+	if t.Effects != nil || len(t.Tags) > 0 {
+		row.Meta = &wire.MCPMeta{Effects: t.Effects, Tags: t.Tags}
+	}
+	return row
 }
 
 // distinct returns the oldest definition of each tool of the selected sessions, by name.

@@ -43,7 +43,7 @@ func (h *handler) toolInfoOf(by agent.Asker, t registry.ToolSpec, own *ownTool) 
 	info := wire.Tool{
 		Name: t.Name, Description: t.Description, Parameters: t.Parameters, Enabled: d.Allowed, Reason: d.Reason,
 		TimeoutMS: t.TimeoutMS, Annotations: t.Annotations, SecurityLevel: t.SecurityLevel, SchemaHash: t.Hash(),
-		OutputSchema: t.OutputSchema,
+		OutputSchema: t.OutputSchema, Effects: t.Declared(), Tags: t.Tags,
 	}
 	if d.Allowed && d.Approval(0) != nil {
 		info.Approval = wire.ApprovalRequired
@@ -85,6 +85,10 @@ type toolQuery struct {
 	text   string // lower case
 	source string // empty: all
 	limit  int
+
+	tags       []string // the tool has all of them
+	level      registry.SecurityLevel
+	annotation string // a hint that is true; empty: all
 }
 
 func (tq toolQuery) from(source string) bool { return tq.source == "" || tq.source == source }
@@ -92,7 +96,21 @@ func (tq toolQuery) from(source string) bool { return tq.source == "" || tq.sour
 func (tq toolQuery) matches(t registry.ToolSpec) bool {
 	return (tq.name == "" || t.Name == tq.name) &&
 		(strings.Contains(strings.ToLower(t.Name), tq.text) ||
-			strings.Contains(strings.ToLower(t.Description), tq.text))
+			strings.Contains(strings.ToLower(t.Description), tq.text)) &&
+		tq.declared(t)
+}
+
+// declared reports whether a tool declares the tags, the level and the hint of the query.
+func (tq toolQuery) declared(t registry.ToolSpec) bool {
+	for _, tag := range tq.tags {
+		if !slices.Contains(t.Tags, tag) {
+			return false
+		}
+	}
+	if tq.level != "" && cmp.Or(t.SecurityLevel, registry.SecuritySafe) != tq.level {
+		return false
+	}
+	return tq.annotation == "" || t.Annotations.Has(tq.annotation)
 }
 
 // all reports whether the query covers all sessions of the tenant, so that the directory can aggregate their tools.
@@ -144,7 +162,10 @@ func (p *params) toolQuery(who auth.Identity) toolQuery {
 	return toolQuery{
 		who: who, text: strings.ToLower(p.get("q")),
 		source: p.oneOf("source_type", sourceBuiltin, sourceMCP, sourceRemote), target: p.target(),
-		name: p.toolName("name"), limit: p.limit(),
+		name: p.toolName("name"), limit: p.limit(), tags: p.tags("tag"),
+		level: registry.SecurityLevel(p.oneOf("level", string(registry.SecuritySafe),
+			string(registry.SecurityUserConfirm), string(registry.SecurityAdminOnly))),
+		annotation: p.oneOf("annotation", registry.Hints()...),
 	}
 }
 

@@ -36,6 +36,7 @@ const (
 	fieldSince      = "b" // ms
 	fieldBound      = "o" // 1: the credential sets the device
 	fieldHeirs      = "r" // expiry in ms, then proofs, separated by spaces; claims write it
+	fieldForeground = "y" // 1: in the foreground, 0: in the background
 	fieldForm       = redisconn.FormField
 	fieldPulse      = "e" // time of the last pong and its round trip, in ms, separated by a space; refreshes write it
 )
@@ -44,13 +45,14 @@ const (
 type attribute struct{ name, value string }
 
 // attributesOf returns the attributes of a session in the order of their digest. Some are empty.
-func attributesOf(s registry.Session) [12]attribute {
+func attributesOf(s registry.Session) [13]attribute {
 	return [...]attribute{
 		{fieldName, s.Name}, {fieldDeviceID, s.DeviceID}, {fieldDeviceName, s.DeviceName},
 		{fieldUserID, s.UserID}, {fieldPlatform, s.Platform},
 		{fieldLabels, jsonText(s.Labels, len(s.Labels))}, {fieldCaps, jsonText(s.Capabilities, len(s.Capabilities))},
 		{fieldAsk, flag(s.AskFirst())}, {fieldProofs, strings.Join(s.Proofs, " ")},
 		{fieldSince, timeMillis(s.Since)}, {fieldBound, flag(s.Bound)}, {fieldHeirs, heirsText(s)},
+		{fieldForeground, foregroundText(s.Foreground)},
 	}
 }
 
@@ -69,7 +71,7 @@ func attributeFields(s registry.Session) []any {
 }
 
 // appendDigest appends the digest of a session's attributes.
-func appendDigest(b []byte, all [12]attribute) []byte {
+func appendDigest(b []byte, all [13]attribute) []byte {
 	var room [1 << 10]byte // on the stack: every refresh computes it for every session
 	text := room[:0]
 	for _, a := range all {
@@ -106,7 +108,7 @@ func parseSession(key registry.Key, h map[string]string) (registry.Session, erro
 		return s, registry.StoreUnavailable("read the hash of a session", err)
 	}
 	s.Since, s.Bound = fromMillis(h[fieldSince]), h[fieldBound] != ""
-	s.Proofs = words(h[fieldProofs])
+	s.Proofs, s.Foreground = words(h[fieldProofs]), parseForeground(h[fieldForeground])
 	s.ReclaimableBy, s.ReclaimableUntil = parseHeirs(h[fieldHeirs])
 	return s, nil
 }
@@ -159,6 +161,24 @@ func parseHeirs(text string) ([]string, time.Time) {
 		return nil, time.Time{}
 	}
 	return words(proofs), fromMillis(until)
+}
+
+func foregroundText(foreground *bool) string {
+	switch {
+	case foreground == nil:
+		return ""
+	case *foreground:
+		return "1"
+	default:
+		return "0"
+	}
+}
+
+func parseForeground(text string) *bool {
+	if text == "" {
+		return nil
+	}
+	return new(text == "1")
 }
 
 // words splits a text at its spaces. An empty text yields nil, as before it was stored.

@@ -12,6 +12,7 @@ import (
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/approvals"
+	"github.com/farhand/farhand/registry/defaults"
 	"github.com/farhand/farhand/registry/toolmemory"
 	"github.com/farhand/farhand/registry/wakes"
 )
@@ -21,6 +22,8 @@ func (s *Store) EraseOf(ctx context.Context, tenant, user string, kind registry.
 	switch kind {
 	case registry.PersonalApprovals:
 		return approvals.Erase(ctx, s.Documents(), tenant, user)
+	case registry.PersonalDefault:
+		return defaults.Erase(ctx, s.Documents(), tenant, user)
 	case registry.PersonalMemories:
 		return toolmemory.Erase(ctx, s.Documents(), tenant, user)
 	case registry.PersonalWakes:

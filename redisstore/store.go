@@ -53,6 +53,7 @@ import (
 	"github.com/farhand/farhand/registry/approvals"
 	"github.com/farhand/farhand/registry/blobs"
 	"github.com/farhand/farhand/registry/credentials"
+	"github.com/farhand/farhand/registry/defaults"
 	"github.com/farhand/farhand/registry/pairings"
 	"github.com/farhand/farhand/registry/sleeping"
 	"github.com/farhand/farhand/registry/toolmemory"
@@ -70,6 +71,7 @@ type Store struct {
 	registry.SleepingStore
 	registry.ToolMemoryStore
 	registry.WakeStore
+	registry.DefaultStore
 	tenantStore
 
 	conn   *redisconn.Conn
@@ -122,7 +124,7 @@ func (c *Conn) Store() *Store {
 	docs := s.Documents()
 	s.ApprovalStore, s.BlobStore, s.PairingStore = approvals.New(docs, s.log), blobs.New(docs), pairings.New(docs)
 	s.ToolMemoryStore, s.SleepingStore = toolmemory.New(docs), sleeping.New(docs)
-	s.WakeStore = wakes.New(docs)
+	s.WakeStore, s.DefaultStore = wakes.New(docs), defaults.New(docs)
 	s.CredentialStore = credentials.New(docs, s, c.opts.Credentials, s.log)
 	s.tenantStore = newTenantStore(docs, s.conn, c.opts.Limits)
 	s.live = newLiveSet(s.Live, min(liveSetAge, c.opts.PodLease/20))

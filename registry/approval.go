@@ -81,6 +81,8 @@ type Approval struct {
 	Args           JSON             `json:"-"`                   // as they will reach the tool; omitted from listings
 	Arguments      []ArgumentSource `json:"arguments,omitempty"` // sources of argument values; empty: unknown
 
+	Effects *Effects `json:"effects,omitempty"` // as the tool declares; nil: unknown
+
 	SessionID  string `json:"session_id,omitempty"` // the call's target; empty for a tool of the gateway itself
 	DeviceID   string `json:"device_id,omitempty"`
 	DeviceName string `json:"device_name,omitempty"`

@@ -59,8 +59,9 @@ const (
 	AuditKeyCreate     = "key.create"
 	AuditKeyRevoke     = "key.revoke"
 	AuditKeyRotate     = "key.rotate"
-	AuditUserErase     = "user.erase" // the target is the receipt; the user is not named
-	AuditRevoke        = "revoke"     // a user, or a credential that is not a key
+	AuditUserErase     = "user.erase"          // the target is the receipt; the user is not named
+	AuditDefaultDevice = "user.default_device" // a user's default device was set or removed
+	AuditRevoke        = "revoke"              // a user, or a credential that is not a key
 	AuditPairAsk       = "pair.ask"
 	AuditPairLook      = "pair.look" // an approver looked up a pairing request by its code
 	AuditPairDecide    = "pair.decide"
@@ -92,7 +93,7 @@ func AuditActions() []string {
 		AuditPairLook, AuditPairDecide, AuditDeviceUpdate, AuditDeviceRevoke, AuditDeviceTools, AuditApprovalAsk,
 		AuditApproval, AuditGrantRevoke, AuditPolicyReload, AuditSessionKick, AuditSessionRename, AuditTurnAbort,
 		AuditCallCancel, AuditDoctor, AuditBackup, AuditTenantKey, AuditTenantBudget, AuditBudgetWarning,
-		AuditBudgetSpent, AuditKeyRotate, AuditDeviceRotate, AuditDeviceWake, AuditUserErase,
+		AuditBudgetSpent, AuditKeyRotate, AuditDeviceRotate, AuditDeviceWake, AuditUserErase, AuditDefaultDevice,
 	}
 }
 

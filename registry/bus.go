@@ -48,6 +48,9 @@ type Envelope struct {
 	// TimeoutMS is the time until the caller's deadline. It is a duration, because clocks of two machines disagree.
 	TimeoutMS int64  `json:"timeout_ms,omitempty"`
 	ReplyTo   string `json:"reply_to,omitempty"` // the pod that waits for the reply
+	// Order is Call.Order. AgeMS is how long ago the call was accepted, if an earlier attempt stood in a line.
+	Order Order `json:"order,omitempty"`
+	AgeMS int64 `json:"age_ms,omitempty"`
 	// Durable says that the call has a record. The owner claims the record before it delivers the call, and completes
 	// the record before it replies.
 	Durable bool    `json:"durable,omitempty"`
@@ -64,7 +67,8 @@ type Envelope struct {
 // Key returns the session the envelope is about.
 func (e Envelope) Key() Key { return Key{Tenant: e.Tenant, Session: e.Session} }
 
-// Reply travels back to the pod that waits for a call. Exactly one of Result, Err, Delivered, Wake and Answer is set.
+// Reply travels back to the pod that waits for a call. Exactly one of Result, Err, Lined, Delivered, Wake and
+// Answer is set.
 type Reply struct {
 	V         int     `json:"v"`
 	CallID    string  `json:"call"`
@@ -72,6 +76,7 @@ type Reply struct {
 	Tenant    string  `json:"tenant,omitempty"`  // with Result: the call's tenant, if no caller waits any more
 	Session   string  `json:"session,omitempty"` // with Result
 	Err       *Error  `json:"err,omitempty"`
+	Lined     bool    `json:"lined,omitempty"`     // the call stands in the line of its order
 	Delivered bool    `json:"delivered,omitempty"` // a receipt: the call was written to the socket
 	Running   bool    `json:"running,omitempty"`   // with Delivered: the device reported the start
 	Wake      bool    `json:"wake,omitempty"`      // the record of a call that this pod watches is final

@@ -28,9 +28,33 @@ type Call struct {
 	// Attempt counts earlier attempts under this id that were rejected because their route was stale.
 	Attempt int64
 
+	// Order makes the call wait until the ordered calls before it have ended. Lined, if set, is called when the call
+	// stands in its line; it may be called again, and never if the call is refused before.
+	Order    Order
+	Lined    func()
+	Accepted time.Time // when it was, once an attempt has failed: it may have stood in another line
+
 	// Record, if set, is updated while the call runs. It belongs to the calling goroutine.
 	Record *Record
 }
+
+// Age returns how long ago an ordered call was accepted, in a further attempt; zero: this is the first.
+func (c *Call) Age() time.Duration {
+	if c.Order == OrderNone || c.Accepted.IsZero() {
+		return 0
+	}
+	return time.Since(c.Accepted)
+}
+
+// Order says which calls of a session run one at a time, in the order in which they were accepted.
+type Order string
+
+// The orders. A call of one order does not wait for calls of another.
+const (
+	OrderNone    Order = ""
+	OrderSession Order = "session" // all calls of the session with this order
+	OrderTool    Order = "tool"    // those of the same tool
+)
 
 // Arguments returns the arguments from Long or Args. With Long, they are gone once the device has the call.
 func (c *Call) Arguments() JSON {

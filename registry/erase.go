@@ -10,6 +10,7 @@ const (
 	PersonalApprovals     PersonalKind = "approvals"     // asked by the user, or for the user's devices
 	PersonalCalls         PersonalKind = "calls"         // records, logs and idempotency keys of the user's calls
 	PersonalContinuations PersonalKind = "continuations" // owners of continuations
+	PersonalDefault       PersonalKind = "default_device"
 	PersonalMemories      PersonalKind = "tool_memories" // of local tools, for the user
 	PersonalUsage         PersonalKind = "usage"         // rows of all days
 	PersonalWakes         PersonalKind = "wakes"         // how the user's devices are woken
@@ -18,8 +19,8 @@ const (
 // PersonalKinds returns all kinds.
 func PersonalKinds() []PersonalKind {
 	return []PersonalKind{
-		PersonalApprovals, PersonalCalls, PersonalContinuations, PersonalMemories, PersonalUsage,
-		PersonalWakes,
+		PersonalApprovals, PersonalCalls, PersonalContinuations, PersonalDefault, PersonalMemories,
+		PersonalUsage, PersonalWakes,
 	}
 }
 

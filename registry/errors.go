@@ -23,6 +23,7 @@ const (
 	CodeCallNotFound       Code = "call_not_found"
 	CodeNotConnected       Code = "not_connected"
 	CodeAmbiguousTarget    Code = "ambiguous_target"
+	CodeNeedsForeground    Code = "needs_foreground" // the device's app is in the background
 	CodeIdempotency        Code = "idempotency_conflict"
 	CodeCancelled          Code = "cancelled"
 	CodePayloadTooLarge    Code = "payload_too_large"
@@ -56,7 +57,7 @@ func Codes() []Code {
 		CodeAmbiguousTarget, CodeIdempotency, CodeCancelled, CodePayloadTooLarge, CodeInvalidArguments,
 		CodeRateLimited, CodeBudgetExceeded, CodeBusy, CodeConnectionLost, CodeLost, CodeInvalidResult,
 		CodeStoreUnavailable, CodeDraining, CodeTimeout, CodeInternal, CodeNotFound, CodeMethodNotAllowed,
-		CodeUnsupportedMedia, CodeProvider, CodeAgent,
+		CodeUnsupportedMedia, CodeProvider, CodeAgent, CodeNeedsForeground,
 	}
 }
 
@@ -66,7 +67,7 @@ func (c Code) Error() string { return string(c) }
 // transient reports whether a failure with this code may be temporary.
 func (c Code) transient() bool {
 	switch c {
-	case CodeNotConnected, CodeRateLimited, CodeBusy, CodeConnectionLost, CodeLost, CodeStoreUnavailable,
+	case CodeNotConnected, CodeNeedsForeground, CodeRateLimited, CodeBusy, CodeConnectionLost, CodeLost, CodeStoreUnavailable,
 		CodeDraining, CodeTimeout, CodeNotOwner:
 		return true
 	default:
@@ -115,6 +116,8 @@ type Candidate struct {
 	DeviceID  string `json:"device_id,omitempty"`
 	UserID    string `json:"user_id,omitempty"`
 	Name      string `json:"name,omitempty"`
+
+	Foreground bool `json:"foreground,omitempty"` // the device says that its app is in the foreground
 }
 
 // Error is the only error type that crosses a boundary of this program: between packages, between pods (as JSON), and
@@ -135,6 +138,13 @@ type Error struct {
 // Errorf builds an *Error with a formatted message.
 func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// NeedsForeground is the error of a call whose tool works only while its app is in the foreground, for a device that
+// says that it is in the background.
+func NeedsForeground(tool string) *Error {
+	return Errorf(CodeNeedsForeground, "The tool %q works only while its app is in the foreground, and the app is in the "+
+		"background. Ask the person to open it, then retry.", tool).With(DispatchedNo)
 }
 
 // StoreUnavailable wraps a failure of the store or the bus. Its message reveals nothing about the store.

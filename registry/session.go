@@ -29,6 +29,7 @@ const (
 	CapabilityResume   = "resume"
 	CapabilityApproval = "approval"    // a person at the device can approve its calls
 	CapabilityWake     = "wake"        // it registers how it is woken while it sleeps
+	CapabilityPresence = "presence"    // it reports whether its app is in the foreground
 	CapabilityTrace    = "traceparent" // it continues traces: tool_call_request has the field traceparent
 
 	CapabilityResumeToken = "resume_token" // it keeps its resume token and presents it at every reconnect
@@ -108,6 +109,7 @@ type Session struct {
 	Platform     string
 	Labels       map[string]string
 	Capabilities []string
+	Foreground   *bool     // whether its app is in the foreground, as the device says; nil: unknown
 	Bound        bool      // DeviceID comes from the credential: no other client can be that device
 	ConnectedAt  time.Time // by the store's clock, set by Claim
 	Since        time.Time // when its device first had it, by the store's clock; zero: at ConnectedAt
@@ -178,6 +180,12 @@ func (s Session) AttributesDigest() uint64 {
 	sum := sha256.Sum256(text)
 	return binary.BigEndian.Uint64(sum[:]) | 1
 }
+
+// InForeground reports whether the device says that its app is in the foreground.
+func (s *Session) InForeground() bool { return s.Foreground != nil && *s.Foreground }
+
+// InBackground reports whether the device says that its app is in the background.
+func (s *Session) InBackground() bool { return s.Foreground != nil && !*s.Foreground }
 
 // Clone returns a copy that shares no map or slice with s.
 func (s Session) Clone() Session {

@@ -231,6 +231,7 @@ type Store interface {
 	BlobStore
 	ToolMemoryStore
 	WakeStore
+	DefaultStore
 	EraseStore
 
 	// Ping reports whether the store can be read and written now.

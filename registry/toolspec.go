@@ -61,6 +61,21 @@ type Annotations struct {
 	OpenWorldHint   *bool `json:"openWorldHint,omitempty"`
 }
 
+// Hints returns the names of the annotations.
+func Hints() []string {
+	return []string{"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"}
+}
+
+// Has reports whether the hint with this name is true.
+func (a *Annotations) Has(hint string) bool {
+	if a == nil {
+		return false
+	}
+	values := [...]*bool{a.ReadOnlyHint, a.DestructiveHint, a.IdempotentHint, a.OpenWorldHint}
+	i := slices.Index(Hints(), hint)
+	return i >= 0 && values[i] != nil && *values[i]
+}
+
 // ToolSpec is a tool's definition. Values are immutable once Normalize returned them.
 type ToolSpec struct {
 	Name          string          `json:"name"`
@@ -72,6 +87,9 @@ type ToolSpec struct {
 
 	// OutputSchema is the JSON Schema of the tool's output; empty: none. Answers are checked against it.
 	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
+
+	Effects *Effects `json:"effects,omitempty"` // nil: unknown
+	Tags    []string `json:"tags,omitempty"`    // for filters; in order, each once
 
 	hashed *specHash // nil: Hash is not computed yet
 }
@@ -114,6 +132,15 @@ func (t ToolSpec) NormalizeWithin(l ToolLimits) (ToolSpec, error) {
 	default:
 		return t, Errorf(CodeInvalidRequest, "security_level: must be safe, user_confirm or admin_only")
 	}
+	if err = t.Effects.check(); err != nil {
+		return t, err
+	}
+	if t.Effects != nil && *t.Effects == (Effects{}) {
+		t.Effects = nil
+	}
+	if t.Tags, err = normalizeTags(t.Tags); err != nil {
+		return t, err
+	}
 	return t.Hashed(), nil
 }
 
@@ -144,7 +171,14 @@ func (l ToolLimits) normalizeSchema(field string, text json.RawMessage) (json.Ra
 
 // Size returns the bytes that the definition takes of a session's budget: its approximate size in the store.
 func (t ToolSpec) Size() int {
-	return len(t.Name) + len(t.Description) + len(t.Parameters) + len(t.OutputSchema)
+	size := len(t.Name) + len(t.Description) + len(t.Parameters) + len(t.OutputSchema)
+	if t.Effects != nil {
+		size += effectsWeight
+	}
+	for _, tag := range t.Tags {
+		size += len(tag) + tagWeight
+	}
+	return size
 }
 
 // Hash identifies the content of a specification. Equal specifications of many devices are stored once under it.

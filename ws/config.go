@@ -40,6 +40,7 @@ type Config struct {
 	Live          Live          // closes connections whose identity expires or is revoked; nil: they stay open
 	Pairing       Pairing       // nil: no device id is taken, and every admitted tool is offered
 	Agent         chat.Agent    // answers the people at the devices; nil: there is no agent
+	Defaults      Defaults      // keeps users' default devices; nil: devices cannot set one
 	Decisions     Decisions     // takes people's decisions about calls; nil: devices cannot decide
 	Conversations Conversations // describes a device's conversation when it connects; nil: no description
 	Wakes         Wakes         // keeps how devices are woken; nil: they cannot be

@@ -188,6 +188,9 @@ func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 		if f.Capabilities != nil {
 			s.Capabilities = f.Capabilities
 		}
+		if !s.Can(registry.CapabilityPresence) {
+			s.Foreground = nil
+		}
 	}
 	if err := c.holdAttributes(change); err != nil {
 		return err

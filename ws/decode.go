@@ -91,6 +91,13 @@ func (f *frameFields) frame(typ string) any {
 		}
 	case typeRegisterWake:
 		return &registerWakeFrame{Type: typ, Wake: f.Value("wake")}
+	case typePresence:
+		if f.Value("foreground") == nil {
+			f.Fail("foreground", "is required")
+		}
+		return &presenceFrame{Type: typ, Foreground: or(f.OptionalBool("foreground"), false)}
+	case typeSetDefault:
+		return &setDefaultFrame{Type: typ}
 	case typeRegenerate:
 		return &regenerateFrame{Type: typ, Debug: or(f.OptionalBool("debug"), false)}
 	default:
@@ -122,6 +129,7 @@ func decodeTool(data json.RawMessage) (tool agent.Admitted, err error) {
 		Parameters: f.Value("parameters"), OutputSchema: f.Value(registry.FieldOutputSchema),
 		TimeoutMS: or(f.OptionalInt("timeout_ms"), 0), Annotations: f.annotations("annotations"),
 		SecurityLevel: registry.SecurityLevel(f.TextOr("security_level", "")),
+		Effects:       f.effects("effects"), Tags: f.OptionalTexts("tags"),
 	}
 	tool.Ignored = f.Unread()
 	if bad != nil {
@@ -211,6 +219,34 @@ func (f *frameFields) annotations(key string) *registry.Annotations {
 		return nil
 	}
 	return a
+}
+
+// effects returns what a tool declares about its calls. It records unknown members as ignored.
+func (f *frameFields) effects(key string) *registry.Effects {
+	v := f.Value(key)
+	if v == nil {
+		return nil
+	}
+	members, reason, _ := fields.Split(nil, v)
+	if reason != "" {
+		f.Fail(key, reason)
+		return nil
+	}
+	var bad *fields.Error
+	o := fields.Recording(members, &bad)
+	e := &registry.Effects{
+		Class:           registry.EffectClass(o.TextOr("class", "")),
+		NeedsForeground: or(o.OptionalBool("needs_foreground"), false),
+		Permission:      o.TextOr("permission", ""), Cost: registry.Cost(o.TextOr("cost", "")),
+		TypicalMS: or(o.OptionalInt("typical_ms"), 0),
+	}
+	if bad != nil {
+		f.Fail(key, bad.Message)
+	}
+	for _, name := range o.Unread() {
+		f.Ignore(key + "." + name)
+	}
+	return e
 }
 
 // parts returns the images, sounds and files of a result. It checks their total size before it decodes each.

@@ -161,7 +161,7 @@ func (a *deviceBudget) takeLabels(labels map[string]string) bool {
 func storeUnits(frame any) float64 {
 	switch f := frame.(type) {
 	case *connectFrame, *registerToolsFrame, *unregisterToolsFrame, *uploadRequestFrame, *approvalResponseFrame,
-		*registerWakeFrame:
+		*registerWakeFrame, *presenceFrame, *setDefaultFrame:
 		return unitsPerStore
 	case *toolResultFrame:
 		units := 0.0

@@ -196,6 +196,10 @@ func (c *conn) handle(frame any) error {
 		return withStoreTimeout(c.registerWake, f)
 	case *regenerateFrame:
 		return c.regenerate(f)
+	case *presenceFrame:
+		return withStoreTimeout(c.presence, f)
+	case *setDefaultFrame:
+		return withStoreTimeout(c.setDefault, f)
 	case *mcp.Message:
 		return withStoreTimeout(c.handleMCP, f)
 	case *mcp.Lost:

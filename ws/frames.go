@@ -31,8 +31,10 @@ const (
 	typeApprovalResponse   = "approval_response"
 	typeUploadRequest      = "upload_request"
 	typeRegisterWake       = "register_wake" // capability wake
-	typeHello              = mcp.TypeHello   // of voice devices, on /ws/mcp; the server replies with the same type
-	typeMCP                = mcp.TypeMCP     // an MCP message that has no type above
+	typePresence           = "presence"      // capability presence
+	typeSetDefault         = "set_default"
+	typeHello              = mcp.TypeHello // of voice devices, on /ws/mcp; the server replies with the same type
+	typeMCP                = mcp.TypeMCP   // an MCP message that has no type above
 )
 
 // Types of the frames that the server sends. The types of conversation frames are the values of chat.EventType.
@@ -47,6 +49,7 @@ const (
 	typeServerDraining     = "server_draining"
 	typeUploadSlot         = "upload_slot"     // answers upload_request
 	typeWakeRegistered     = "wake_registered" // answers register_wake
+	typeDefaultSet         = "default_set"     // answers set_default
 	typeAbortAck           = "abort_ack"
 	typeApprovalRequest    = "approval_request" // capability approval, like the next one
 	typeApprovalDecided    = "approval_decided"
@@ -140,6 +143,13 @@ type (
 		Type string          `json:"type"`
 		Wake json.RawMessage `json:"wake,omitempty"` // a registry.Wake; absent: the device is no longer woken
 	}
+	presenceFrame struct {
+		Type       string `json:"type"`
+		Foreground bool   `json:"foreground"`
+	}
+	setDefaultFrame struct {
+		Type string `json:"type"`
+	}
 	regenerateFrame struct {
 		Type  string `json:"type"`
 		Debug bool   `json:"debug,omitempty"`
@@ -159,6 +169,8 @@ func (*abortFrame) frameType() string              { return typeAbort }
 func (*approvalResponseFrame) frameType() string   { return typeApprovalResponse }
 func (*uploadRequestFrame) frameType() string      { return typeUploadRequest }
 func (*registerWakeFrame) frameType() string       { return typeRegisterWake }
+func (*presenceFrame) frameType() string           { return typePresence }
+func (*setDefaultFrame) frameType() string         { return typeSetDefault }
 func (*regenerateFrame) frameType() string         { return typeRegenerate }
 
 type rejection struct {

@@ -23,8 +23,8 @@ func ReceivedTypes() []string {
 	return []string{
 		typeConnect, typeRegisterTools, typeUnregisterTools, typeGetRegisteredTools,
 		typeToolCallAccepted, typeToolProgress, typeToolResult, typeToolError,
-		typeMessage, typeAbort, typeRegenerate, typeApprovalResponse, typeUploadRequest, typeRegisterWake, typeHello,
-		typeMCP,
+		typeMessage, typeAbort, typeRegenerate, typeApprovalResponse, typeUploadRequest, typeRegisterWake, typePresence,
+		typeSetDefault, typeHello, typeMCP,
 		countedPing, countedPong, countedOther,
 	}
 }
@@ -34,7 +34,8 @@ func SentTypes() []string {
 	return []string{
 		typeSessionStart, typeConnected, typeToolsRegistered, typeRegisteredTools,
 		typeToolCallRequest, typeToolCallCancel, typeResultAcknowledged, typeServerDraining, typeAbortAck,
-		typeApprovalRequest, typeApprovalDecided, typeUploadSlot, typeWakeRegistered, typeHello, typeMCP, typeError,
+		typeApprovalRequest, typeApprovalDecided, typeUploadSlot, typeWakeRegistered, typeDefaultSet, typeHello, typeMCP,
+		typeError,
 		string(chat.EventChunk), string(chat.EventThinking), string(chat.EventToolCall), string(chat.EventToolResult),
 		string(chat.EventChunkReset), string(chat.EventDone), string(chat.EventAborted), string(chat.EventTitle),
 		string(chat.EventDebugPrompt), countedPing, countedOther,

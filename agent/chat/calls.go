@@ -3,6 +3,7 @@ package chat
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/farhand/farhand/agent/chat/loopguard"
 	"github.com/farhand/farhand/agent/chat/provenance"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/textsafe"
 )
@@ -25,6 +27,8 @@ type call struct {
 	name    string        // the tool's name at its source
 	args    registry.JSON // none: the model's text is not a JSON object
 	problem string        // why there are no args
+	reaches string        // identifies a call that reaches people, with its arguments; empty: it reaches none
+	twice   bool          // the same answer has this call before
 
 	shown   agent.ShownTool // zero: the name is not listed
 	listed  []agent.ShownTool
@@ -36,6 +40,7 @@ type call struct {
 	notice   string             // the gateway's note on the result
 	failed   bool
 	blocked  bool // by the loop guard
+	ran      bool // or may have run
 
 	source   string // of text, as in provider.Message
 	approved bool   // a person approved it
@@ -54,10 +59,30 @@ func (l *loop) prepare(asked []provider.ToolCall, listed []agent.ShownTool) []*c
 		c := &call{asked: a, id: registry.NewCallID(), shown: byName[a.Name], listed: listed, origins: origins}
 		c.name = cmp.Or(c.shown.Spec.Name, a.Name)
 		c.args, c.problem = parseArgs(a.Args)
+		c.reaches = c.reachesPeople()
+		c.twice = c.reaches != "" &&
+			slices.ContainsFunc(calls[:i], func(other *call) bool { return other.reaches == c.reaches })
 		calls[i] = c
 	}
 	return calls
 }
+
+// reachesPeople returns what identifies a call that reaches people: its tool and its arguments; empty: it reaches none.
+func (c *call) reachesPeople() string {
+	if !c.shown.Spec.Effects.Is(registry.ClassPeople) || c.args.IsZero() {
+		return ""
+	}
+	args, err := strictjson.Canonical(c.args.Raw())
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(args)
+	return c.asked.Name + " " + string(sum[:])
+}
+
+// noteTwice is the result of a call that reaches people and stands twice in one answer.
+const noteTwice = "not run: this answer has the same call before, and it reaches people. If they should get it twice, " +
+	"call it again; a person is then asked"
 
 // definitions returns what other devices and MCP servers say of their tools.
 func (c *call) definitions() string {
@@ -164,11 +189,16 @@ func (l *loop) call(ctx context.Context, c *call) {
 			l.limits.MaxResult))
 		return
 	}
+	if c.twice {
+		c.fail(noteTwice)
+		return
+	}
 	from := &agent.Provenance{Conversation: c.origins, Tool: c.asked.Name, Definitions: c.definitions}
 	outcome, err := l.invoke(ctx, agent.InvokeRequest{
 		CallID: c.id, ModelName: c.asked.Name, Args: c.args, Turn: l.turn, Provenance: from,
-		OnApproval: l.askPerson,
+		OnApproval: l.askPerson, Repeats: slices.Contains(l.reached, c.reaches),
 	})
+	c.ran = err == nil || registry.AsError(err).Dispatched != registry.DispatchedNo
 	c.approved, c.suspects = from.Approved && err == nil, suspectsOf(from)
 	c.blocked = errors.Is(err, loopguard.ErrBlocked)
 	switch {

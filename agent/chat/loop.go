@@ -54,6 +54,7 @@ type loop struct {
 	said     strings.Builder  // all streamed text
 	refusal  strings.Builder  // the part of it that explains a refusal
 	calls    []CallReport
+	reached  []string // the calls that have reached people, as of call.reachesPeople
 	usage    provider.Usage
 	answers  int           // of the model
 	failed   provider.Kind // of the model's last request

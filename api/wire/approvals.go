@@ -37,6 +37,9 @@ type ApprovalRow struct {
 	// The digest of the tool's definition. The approval is valid only for this definition.
 	SchemaHash string `json:"schema_hash" schema:"pattern=^[0-9a-f]{64}$"`
 
+	// What the tool declares about its calls.
+	Effects *ToolEffects `json:"effects,omitempty"`
+
 	// Where argument values come from, if known.
 	Arguments []ArgumentSource `json:"arguments,omitempty"`
 
@@ -302,6 +305,8 @@ type WaitingDefinition struct {
 	Annotations   *Annotations           `json:"annotations,omitempty"`
 	SecurityLevel registry.SecurityLevel `json:"security_level,omitempty"`
 	OutputSchema  OutputSchema           `json:"output_schema,omitempty"`
+	Effects       *ToolEffects           `json:"effects,omitempty"`
+	Tags          ToolTags               `json:"tags,omitempty"`
 }
 
 // ToolDecision is a decision on tools of a paired device.

@@ -31,7 +31,8 @@ type CallRequest struct {
 	Select string `json:"select,omitempty" schema:"enum=any|newest"`
 
 	// Lets a call to a sleeping device wait for it. `target` must then name one device.
-	Queue *Queue `json:"queue,omitempty"`
+	Queue   *Queue  `json:"queue,omitempty"`
+	Ordered Ordered `json:"ordered,omitempty"`
 }
 
 // Queue lets a call to a sleeping device wait for it.
@@ -41,6 +42,11 @@ type Queue struct {
 	// The longest wait, 1 s to the gateway's maximum (`FARHAND_QUEUE_TTL`).
 	TTLMS int64 `json:"ttl_ms" schema:"minimum=1000"`
 }
+
+// Ordered makes the calls that set it run one at a time on a device, in the order in which they were accepted. `true`:
+// the calls of the session with `true`. `tool`: the calls of the tool with `tool`. An asynchronous call is accepted
+// when the response arrives. The timeout includes the wait. Tools of the gateway ignore it.
+type Ordered = json.RawMessage
 
 // Target selects the session. All members must match.
 //

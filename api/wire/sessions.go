@@ -81,6 +81,13 @@ type SessionName struct {
 	Name string `json:"name" schema:"minLength=1,maxLength=256"`
 }
 
+// DefaultDevice is the device of a user that is called if several match.
+//
+//schema:closed
+type DefaultDevice struct {
+	DeviceID string `json:"device_id" schema:"minLength=1,maxLength=256"`
+}
+
 // SessionRenamed is a renamed session.
 type SessionRenamed struct {
 	SessionID SessionID `json:"session_id"`
@@ -127,6 +134,8 @@ type Tool struct {
 	Annotations   *Annotations           `json:"annotations,omitempty"`
 	SecurityLevel registry.SecurityLevel `json:"security_level,omitempty"`
 	OutputSchema  OutputSchema           `json:"output_schema,omitempty"`
+	Effects       *ToolEffects           `json:"effects,omitempty"`
+	Tags          ToolTags               `json:"tags,omitempty"`
 
 	// Equal for equal definitions, including descriptions and annotations.
 	SchemaHash string `json:"schema_hash" schema:"pattern=^[0-9a-f]{64}$"`
@@ -195,6 +204,13 @@ type MCPTool struct {
 	InputSchema  Parameters   `json:"inputSchema"`
 	OutputSchema OutputSchema `json:"outputSchema,omitempty"`
 	Annotations  *Annotations `json:"annotations,omitempty"`
+	Meta         *MCPMeta     `json:"_meta,omitempty"`
+}
+
+// MCPMeta has what a tool declares in the `_meta` of its row.
+type MCPMeta struct {
+	Effects *ToolEffects `json:"farhand/effects,omitempty"`
+	Tags    ToolTags     `json:"farhand/tags,omitempty"`
 }
 
 // ToolList has a row for each tool of each session.

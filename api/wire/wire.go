@@ -131,6 +131,16 @@ type (
 
 	// Annotations are MCP hints. They come from the device and are not verified.
 	Annotations = registry.Annotations
+
+	// ToolEffects is what a tool declares about its calls. If it declares no class, its annotations imply one. It comes
+	// from the device and is not verified.
+	ToolEffects = registry.Effects
+
+	// ToolTags are short names for filters, in order.
+	//
+	//schema:maxItems=16
+	//schema:pattern=^[A-Za-z0-9][A-Za-z0-9_.:-]{0,31}$
+	ToolTags = []string
 )
 
 // Parts of results.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/approvals"
+	"github.com/farhand/farhand/registry/defaults"
 	"github.com/farhand/farhand/registry/toolmemory"
 	"github.com/farhand/farhand/registry/wakes"
 )
@@ -14,6 +15,8 @@ func (m *Store) EraseOf(ctx context.Context, tenant, user string, kind registry.
 	switch kind {
 	case registry.PersonalApprovals:
 		return approvals.Erase(ctx, m.Documents(), tenant, user)
+	case registry.PersonalDefault:
+		return defaults.Erase(ctx, m.Documents(), tenant, user)
 	case registry.PersonalMemories:
 		return toolmemory.Erase(ctx, m.Documents(), tenant, user)
 	case registry.PersonalWakes:

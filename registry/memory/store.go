@@ -26,6 +26,7 @@ import (
 	"github.com/farhand/farhand/registry/approvals"
 	"github.com/farhand/farhand/registry/blobs"
 	"github.com/farhand/farhand/registry/credentials"
+	"github.com/farhand/farhand/registry/defaults"
 	"github.com/farhand/farhand/registry/pairings"
 	"github.com/farhand/farhand/registry/sleeping"
 	"github.com/farhand/farhand/registry/tenants"
@@ -50,6 +51,7 @@ type Store struct {
 	registry.SleepingStore
 	registry.ToolMemoryStore
 	registry.WakeStore
+	registry.DefaultStore
 	tenants.Listing
 	tenants.Spending
 
@@ -190,7 +192,7 @@ func newStore(o Options, k *keeper) *Store {
 	m.CredentialStore = credentials.New(m.documents, m, m.opts.Credentials, slog.New(slog.DiscardHandler))
 	m.PairingStore = pairings.New(m.documents)
 	m.ToolMemoryStore, m.SleepingStore = toolmemory.New(m.documents), sleeping.New(m.documents)
-	m.WakeStore = wakes.New(m.documents)
+	m.WakeStore, m.DefaultStore = wakes.New(m.documents), defaults.New(m.documents)
 	m.Listing, m.Spending = tenants.New(m.documents), tenants.NewSpending(m.documents, m.opts.Limits)
 	m.gone.weigh, m.goneLists.weigh = (*goneSession).size, (*goneList).size
 	return m

@@ -62,6 +62,8 @@ type DeviceCall struct {
 	Tool    string
 	Args    registry.JSON
 	Timeout time.Duration // the time left when the call is written
+	Order   registry.Order
+	Age     time.Duration // since the call was accepted, if an earlier attempt stood in a line
 	Trace   string        // the header traceparent for the device; empty: none
 }
 
@@ -80,6 +82,7 @@ type Hub struct {
 	core
 	maxInFlight int
 	sendTimeout time.Duration // of the callers' pods, too; see lostAfter
+	ordered     *tasks        // deliveries of ordered calls that have waited
 	late        *tasks        // late answers that wait for a record
 	checks      *tasks        // checks of answers against the output schema of their tool
 	// checkOutput returns an answer's schema violations; nil: answers are not checked.
@@ -93,6 +96,7 @@ type Hub struct {
 	mu       sync.RWMutex
 	sessions map[registry.Key]*LocalSession
 
+	lines      *lines
 	detached   detachedCalls
 	completing completingCalls
 	answered   *seenCalls        // calls without a record that have been answered
@@ -101,7 +105,9 @@ type Hub struct {
 }
 
 func newHub(c core, cfg PodConfig, offers *toolBudget) *Hub {
+	ordered := newTasks(maxOrdered, c.log)
 	return &Hub{
+		ordered: ordered, lines: &lines{most: max(1, cfg.MaxInFlight/2), start: ordered.start},
 		core: c, maxInFlight: cfg.MaxInFlight, sendTimeout: cfg.SendTimeout,
 		late: newTasks(maxLate, c.log), checks: newTasks(maxChecks, c.log),
 		checkOutput: cfg.CheckOutput, offered: newOfferedTools(cfg.OfferedBytes), offers: offers,

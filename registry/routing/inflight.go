@@ -42,7 +42,7 @@ type inFlightCall struct {
 	expires time.Time            // when it expires; set by track, then never changed
 	resume  *time.Timer          // set while the call is detached; guarded by detachedCalls.mu
 
-	mu      sync.Mutex    // no other lock is taken while it is held; LocalSession.mu may be held before
+	mu      sync.Mutex    // only lines.mu is taken while it is held; LocalSession.mu may be held before
 	session *LocalSession // its connection; the session's next one may take it over
 	state   flightState
 	ended   bool
@@ -52,6 +52,8 @@ type inFlightCall struct {
 	timer   *time.Timer   // first for the receipt, then for the expiry
 
 	log callLog
+
+	place *place // in a line of ordered calls; nil: none
 
 	span trace.Span // from the writing of the call to its end
 }
@@ -78,6 +80,9 @@ func (f *inFlightCall) endLocked() bool {
 	}
 	f.ended = true
 	f.timer.Stop()
+	if f.place != nil {
+		f.place.lines.leave(f)
+	}
 	return true
 }
 
@@ -155,7 +160,10 @@ func failureOfReply(r registry.Reply) string {
 // loseConnection ends the in-flight call because its connection has ended. If the socket did not get the call yet, the
 // device has not received it: send will find the connection gone and report that to the caller.
 func (f *inFlightCall) loseConnection() {
-	if sent, _ := f.endUnlessSent(true); !sent {
+	if sent, ended := f.endUnlessSent(true); !sent {
+		if ended && f.leftWaiting() { // nothing will send it
+			f.tell(registry.Reply{Err: registry.NotConnected().With(registry.DispatchedNo)})
+		}
 		return
 	}
 	f.finish(registry.Reply{Err: registry.Errorf(registry.CodeConnectionLost,
@@ -174,13 +182,14 @@ func (f *inFlightCall) sendReceipt() {
 
 // deliver writes a call to the socket and tracks it until it is finished, dropped, or expired. After an error the
 // device will not receive the call. reply also gets a receipt if the answer takes longer than receiptAfter. A durable
-// call is first claimed in the store, so deliver must not run on a goroutine that others wait for.
+// call is first claimed in the store, so deliver must not run on a goroutine that others wait for. An ordered call may
+// have to wait for its turn (waits): then it is written later, and reply gets a receipt, or an error.
 func (l *LocalSession) deliver(
 	ctx context.Context, c DeviceCall, decided basis, durable bool, reply func(registry.Reply),
-) (f *inFlightCall, err error) {
+) (f *inFlightCall, waits bool, err error) {
 	spec, err := l.holds(c.Tool, decided)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	ctx, span := l.hub.tracer.Start(ctx, trace.Client, "device", spec.Name)
 	c.Trace = trace.Parent(ctx)
@@ -194,13 +203,48 @@ func (l *LocalSession) deliver(
 		key: l.key, callID: c.ID, tool: spec.Name, output: spec.OutputSchema, durable: durable, reply: reply,
 		session: l, span: span,
 	}
-	if err := l.track(f, c.Timeout); err != nil {
-		return nil, err
+	f.place = l.hub.lines.place(l.key, spec.Name, c.Order, c.Age)
+	if f.place != nil {
+		f.place.turn = func(ctx context.Context) { f.takeTurn(ctx, c, decided) }
 	}
+	if err := l.track(f, c.Timeout); err != nil {
+		return nil, false, err
+	}
+	if f.place != nil {
+		if waits, err = l.hub.lines.join(f); waits {
+			return f, true, nil
+		} else if err != nil {
+			f.abandon()
+			return nil, false, err
+		}
+	}
+	return f, false, l.dispatch(ctx, f, c, decided)
+}
+
+// takeTurn delivers an ordered call that has waited, to the connection that its session has now.
+func (f *inFlightCall) takeTurn(ctx context.Context, c DeviceCall, decided basis) {
+	c.Timeout = time.Until(f.expires) - expiryGrace
+	err := registry.AsError(registry.TimedOut(c.Timeout, registry.DispatchedNo))
+	if c.Timeout > 0 {
+		if failed := f.connection().dispatch(ctx, f, c, decided); failed == nil {
+			f.sendReceipt()
+			return
+		} else {
+			err = registry.AsError(failed)
+		}
+	}
+	f.abandon()
+	f.span.End(string(err.Code))
+	f.reply(registry.Reply{CallID: f.callID, Err: err})
+}
+
+// dispatch claims a durable call, and writes a tracked call to the socket. After an error the call is not tracked.
+func (l *LocalSession) dispatch(ctx context.Context, f *inFlightCall, c DeviceCall, decided basis) (err error) {
+	durable := f.durable
 	if durable {
 		if err := l.claimCall(ctx, c); err != nil {
 			f.abandon()
-			return nil, err
+			return err
 		}
 	}
 	if _, err = l.holds(c.Tool, decided); err == nil { // claiming took a while
@@ -214,7 +258,7 @@ func (l *LocalSession) deliver(
 			l.hub.log.Warn("claim of a call not released", "call", c.ID, "error", failed)
 		}
 	}
-	return f, err
+	return err
 }
 
 // basis is what the decision about a call was based on.
@@ -226,7 +270,7 @@ type basis struct {
 // holds returns the definition of a tool, and no error if the basis of the call's decision is still valid.
 func (l *LocalSession) holds(tool string, decided basis) (registry.ToolSpec, error) {
 	l.mu.Lock()
-	tools, attributes := l.tools.all(), l.attributes
+	tools, attributes, background := l.tools.all(), l.attributes, l.session.InBackground()
 	l.mu.Unlock()
 	spec, ok := toolOf(tools, tool)
 	if !ok {
@@ -235,6 +279,9 @@ func (l *LocalSession) holds(tool string, decided basis) (registry.ToolSpec, err
 	}
 	if spec.Hash() != decided.spec || decided.attributes != 0 && decided.attributes != attributes {
 		return spec, registry.StaleRoute()
+	}
+	if background && spec.Effects.Foreground() {
+		return spec, registry.NeedsForeground(tool)
 	}
 	return spec, nil
 }

@@ -27,6 +27,7 @@ type pendingCall struct {
 // progress is a call's progress so far.
 type progress struct {
 	answer    *registry.Reply // nil until there is one; never changes after that
+	lined     bool            // the call stands in its line
 	receipt   bool            // a receipt has come since the last look
 	running   bool            // the device has begun
 	cancelled bool            // the call was cancelled
@@ -62,6 +63,9 @@ func (p *pendingCall) deliver(r registry.Reply) (accepted bool) {
 	defer p.mu.Unlock()
 	switch {
 	case p.closed:
+	case r.Lined:
+		accepted = !p.now.lined && p.now.answer == nil
+		p.now.lined = true
 	case !r.Delivered && p.now.answer == nil:
 		p.reply = r
 		p.now.answer, accepted = &p.reply, true

@@ -187,6 +187,7 @@ func (p *Pod) Close(ctx context.Context) error {
 	}
 	p.Hub.detached.fail()
 	p.Router.returns.close()
+	p.Hub.ordered.wait()
 	p.Hub.checks.wait()
 	p.tasks.wait()
 	p.Hub.late.wait()

@@ -51,7 +51,10 @@ func (r *Router) deliverFor(ctx context.Context, e registry.Envelope) {
 	}
 	timeout := time.Duration(e.TimeoutMS) * time.Millisecond
 	ctx = r.tracer.Join(ctx, e.Trace)
-	c := DeviceCall{ID: e.CallID, Tool: e.Tool, Args: e.Args, Timeout: timeout}
+	c := DeviceCall{
+		ID: e.CallID, Tool: e.Tool, Args: e.Args, Timeout: timeout, Order: e.Order,
+		Age: time.Duration(e.AgeMS) * time.Millisecond,
+	}
 	// e and its strings hold the arguments, which nothing may keep once the device has them.
 	tenant := l.key.Tenant
 	onReply := func(reply registry.Reply) {
@@ -61,8 +64,11 @@ func (r *Router) deliverFor(ctx context.Context, e registry.Envelope) {
 		}
 		r.answer(pod, reply)
 	}
-	_, err := l.deliver(ctx, c, basis{e.Spec, e.Attributes}, e.Durable, onReply)
+	_, _, err := l.deliver(ctx, c, basis{e.Spec, e.Attributes}, e.Durable, onReply)
 	if err == nil {
+		if e.Order != registry.OrderNone {
+			r.answer(pod, registry.Reply{CallID: c.ID, Lined: true})
+		}
 		return
 	}
 	// The calling pod will read the session from the store, so the changes must be there first.

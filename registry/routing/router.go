@@ -62,6 +62,9 @@ func (r *Router) call(ctx context.Context, c *registry.Call, deadline time.Time)
 	case !movedAway(err):
 		return res, err
 	}
+	if c.Order != registry.OrderNone && c.Accepted.IsZero() {
+		c.Accepted = began
+	}
 	session, failure := r.relocate(ctx, c.Route, deadline)
 	if failure != nil {
 		return registry.Result{}, failure
@@ -149,21 +152,36 @@ func (r *Router) callLocal(
 ) (registry.Result, error) {
 	p := r.pending.add(c, "")
 	defer r.pending.remove(p)
-	request := DeviceCall{ID: c.ID, Tool: c.Route.Spec.Name, Args: c.Arguments(), Timeout: time.Until(deadline)}
+	request := DeviceCall{
+		ID: c.ID, Tool: c.Route.Spec.Name, Args: c.Arguments(), Timeout: time.Until(deadline), Order: c.Order,
+		Age: c.Age(),
+	}
 	onReply := func(reply registry.Reply) {
 		if !p.deliver(reply) {
 			r.storeMissedAnswer(reply)
 		}
 	}
 	decided := basis{c.Route.Spec.Hash(), c.Route.Attributes}
-	f, err := l.deliver(ctx, request, decided, c.Durable, onReply)
+	f, waits, err := l.deliver(ctx, request, decided, c.Durable, onReply)
 	if err != nil {
 		return registry.Result{}, err
 	}
 	defer f.abandon()
+	w := r.newWait(c, p, deadline)
+	if waits {
+		if c.Record != nil && !c.Durable {
+			c.Record.Proof = l.ownerProof()
+		}
+		w.beginLined()
+		res, err := w.forAnswer(ctx, f.cancel)
+		if sent, _ := f.endUnlessSent(false); err != nil && !sent {
+			err = registry.AsError(err).With(registry.DispatchedNo)
+		}
+		return res, err
+	}
+	w.noteLined()
 	c.Long.Drop()
 	note(c.Record, registry.EventDeliver, registry.Change{Owner: r.pod, Proof: l.ownerProof()}, time.Now())
-	w := r.newWait(c, p, deadline)
 	w.phase = phaseDelivered
 	return w.forAnswer(ctx, f.cancel)
 }
@@ -181,6 +199,7 @@ func (r *Router) callRemote(
 		Generation: session.Generation, Exact: c.Route.Target.AsksMore() || c.Route.Remembered,
 		Tool: c.Route.Spec.Name, Spec: c.Route.Spec.Hash(), Attributes: c.Route.Attributes,
 		Attempt: c.Attempt, Args: c.Arguments(), Durable: c.Durable,
+		Order: c.Order, AgeMS: c.Age().Milliseconds(),
 	}, r.newWait(c, p, deadline))
 	unsent := err != nil && registry.AsError(err).Dispatched == registry.DispatchedNo
 	if unsent && p.progress().cancelled { // after another error Call might try the next pod
@@ -225,7 +244,7 @@ func failureOf(err error) string {
 // newWait returns the wait for a call's answer. It does not refer to c, so that calls need not be on the heap.
 func (r *Router) newWait(c *registry.Call, p *pendingCall, deadline time.Time) wait {
 	return wait{
-		router: r, record: c.Record, durable: c.Durable, timeout: c.Timeout, long: c.Long,
+		router: r, record: c.Record, durable: c.Durable, timeout: c.Timeout, long: c.Long, lined: c.Lined,
 		pending: p, since: p.since, deadline: deadline,
 	}
 }

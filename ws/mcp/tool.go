@@ -82,6 +82,12 @@ func convert(raw json.RawMessage, output bool) (theirs string, definition json.R
 	if hints := f.Value("annotations"); hints != nil {
 		b = append(append(b, `,"annotations":`...), hints...)
 	}
+	if effects := fields.Member(f.Value("_meta"), registry.MetaEffects); effects != nil {
+		b = append(append(b, `,"effects":`...), effects...)
+	}
+	if tags := fields.Member(f.Value("_meta"), registry.MetaTags); tags != nil {
+		b = append(append(b, `,"tags":`...), tags...)
+	}
 	return theirs, append(b, '}'), nil
 }
 

@@ -29,6 +29,7 @@ var problemKinds = map[registry.Code]problemKind{
 	registry.CodeNotFound:         {http.StatusNotFound, "Not found"},
 	registry.CodeMethodNotAllowed: {http.StatusMethodNotAllowed, "Method not allowed"},
 	registry.CodeNotConnected:     {http.StatusConflict, "Device not connected"},
+	registry.CodeNeedsForeground:  {http.StatusConflict, "App in the background"},
 	registry.CodeAmbiguousTarget:  {http.StatusConflict, "Ambiguous target"},
 	registry.CodeIdempotency:      {http.StatusConflict, "Idempotency key already used"},
 	registry.CodeCancelled:        {http.StatusConflict, "Cancelled"},

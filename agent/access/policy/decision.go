@@ -11,7 +11,7 @@ import (
 // Question asks policy whether an identity may call a tool.
 type Question struct {
 	Who     auth.Identity
-	Tool    registry.ToolSpec // only name, level and annotations are used
+	Tool    registry.ToolSpec // only name, level, annotations and effects are used
 	Source  Source
 	Context Context // of the conversation, from its channel; combined with Identity.Context
 	Model   bool    // a model makes the call, not the identity itself
@@ -158,6 +158,14 @@ func (e Effects) OnlyReads() bool { return e&(Changes|Destructive|Unknown) == 0 
 // tool only reads, that is not trusted: such hints make policy stricter, never laxer.
 func (q *Question) effects() Effects {
 	e := EffectsOf(q.Tool.Annotations)
+	if declared := q.Tool.Effects; declared != nil {
+		switch declared.Class {
+		case registry.ClassExternal, registry.ClassPeople:
+			e |= Changes | OpenWorld
+		case registry.ClassWrite:
+			e |= Changes
+		}
+	}
 	if q.Source != Builtin && e&(Changes|Destructive) == 0 {
 		e |= Unknown
 	}
