@@ -85,6 +85,8 @@ export type Approval = {
   device_name?: string;
   /** The devices of a group call, instead of the three members above. The approval covers one call of each. */
   devices?: Array<ApprovedDevice>;
+  /** What the tool declares about its calls. */
+  effects?: ToolEffects;
   /** Without a decision until then, the call is denied. */
   expires_at: Time;
   id: ApprovalID;
@@ -154,6 +156,8 @@ export type ApprovalRow = {
   device_name?: string;
   /** The devices of a group call, instead of the three members above. The approval covers one call of each. */
   devices?: Array<ApprovedDevice>;
+  /** What the tool declares about its calls. */
+  effects?: ToolEffects;
   /** Without a decision until then, the call is denied. */
   expires_at: Time;
   id: ApprovalID;
@@ -212,7 +216,7 @@ export type ArgumentSource = {
 };
 
 /** The action that was done or denied. */
-export type AuditAction = "call" | "register" | "login" | "key.create" | "key.revoke" | "revoke" | "pair.ask" | "pair.look" | "pair.decide" | "device.update" | "device.revoke" | "device.tools" | "approval.ask" | "approval.decide" | "grant.revoke" | "policy.reload" | "session.kick" | "session.rename" | "turn.abort" | "call.cancel" | "doctor" | "backup" | "tenant.key" | "tenant.budget" | "budget.warning" | "budget.spent" | "key.rotate" | "device.rotate" | "user.erase";
+export type AuditAction = "call" | "register" | "login" | "key.create" | "key.revoke" | "revoke" | "pair.ask" | "pair.look" | "pair.decide" | "device.update" | "device.revoke" | "device.tools" | "approval.ask" | "approval.decide" | "grant.revoke" | "policy.reload" | "session.kick" | "session.rename" | "turn.abort" | "call.cancel" | "doctor" | "backup" | "tenant.key" | "tenant.budget" | "budget.warning" | "budget.spent" | "key.rotate" | "device.rotate" | "device.wake" | "user.erase" | "user.default_device";
 
 /** A line of the audit log. */
 export type AuditLine = {
@@ -408,6 +412,7 @@ export type CallRequest = {
   idempotency_key?: IdempotencyKey;
   /** Default: `sync`. `async`: respond with 202 once the call has a record; the call continues in the background. */
   mode?: "sync" | "async";
+  ordered?: Ordered;
   /** Lets a call to a sleeping device wait for it. `target` must then name one device. */
   queue?: Queue;
   /** The session to use if several match. `any`: any of them. `newest`: the last connected of those that define the tool like the longest connected one. Among several with the same `device_id`, both use the longest connected one. Default: the error `ambiguous_target`. */
@@ -684,6 +689,8 @@ export type Decision = {
   device_name?: string;
   /** The devices of a group call, instead of the three members above. The approval covers one call of each. */
   devices?: Array<ApprovedDevice>;
+  /** What the tool declares about its calls. */
+  effects?: ToolEffects;
   /** Without a decision until then, the call is denied. */
   expires_at: Time;
   grant?: Grant;
@@ -722,6 +729,11 @@ export type DecisionRequest = {
   expires_in_ms?: number;
   /** With `allow-always`: the tool with any arguments, or only with these. */
   scope?: "tool" | "arguments";
+};
+
+/** The device of a user that is called if several match. */
+export type DefaultDevice = {
+  device_id: string;
 };
 
 /** A paired device with its tools. */
@@ -810,6 +822,26 @@ export type DeviceRow = {
   user_id?: string;
 };
 
+/** How a device is woken, without secrets, and when it was. */
+export type DeviceWake = {
+  device_id: string;
+  /** Of the last failure. */
+  error?: string;
+  /** Since the last push that the service took. */
+  failures?: number;
+  /** Of the URL or endpoint. */
+  host?: string;
+  kind: string;
+  last_push?: Time;
+  min_interval_ms: number;
+  /** Planned. */
+  next_push?: Time;
+  quiet?: QuietHours;
+  registered_at: Time;
+  /** apns: the bundle id of the app. */
+  topic?: string;
+};
+
 /** What a pod found when it checked what it uses. */
 export type Diagnosis = {
   findings: Array<Finding>;
@@ -827,7 +859,7 @@ export type DisabledTool = {
 export type Dispatched = "no" | "yes" | "unknown";
 
 /** The machine-readable error. New codes may be added. */
-export type ErrorCode = "agent_error" | "ambiguous_target" | "approval_denied" | "budget_exceeded" | "busy" | "call_not_found" | "cancelled" | "connection_lost" | "draining" | "forbidden" | "hook_cancelled" | "idempotency_conflict" | "internal" | "invalid_arguments" | "invalid_request" | "invalid_result" | "lost" | "method_not_allowed" | "not_connected" | "not_found" | "payload_too_large" | "policy_denied" | "provider_error" | "rate_limited" | "session_not_found" | "store_unavailable" | "timeout" | "tool_not_found" | "unauthenticated" | "unsupported_media_type";
+export type ErrorCode = "agent_error" | "ambiguous_target" | "approval_denied" | "budget_exceeded" | "busy" | "call_not_found" | "cancelled" | "connection_lost" | "draining" | "forbidden" | "hook_cancelled" | "idempotency_conflict" | "internal" | "invalid_arguments" | "invalid_request" | "invalid_result" | "lost" | "method_not_allowed" | "needs_foreground" | "not_connected" | "not_found" | "payload_too_large" | "policy_denied" | "provider_error" | "rate_limited" | "session_not_found" | "store_unavailable" | "timeout" | "tool_not_found" | "unauthenticated" | "unsupported_media_type";
 
 /** EventID names an event of a stream, for the header Last-Event-ID. */
 export type EventID = string;
@@ -981,6 +1013,7 @@ export type GroupRow = {
   /** Each call of the caller needs a person's approval. */
   approval?: "required";
   description: string;
+  effects?: ToolEffects;
   /** Whether the policy lets the caller call it. */
   enabled: boolean;
   name: ToolName;
@@ -994,6 +1027,7 @@ export type GroupRow = {
   /** Number of connected sessions with exactly this definition. Zero for built-in tools, which come first. */
   sessions: number;
   source_type: "builtin" | "mcp" | "remote";
+  tags?: ToolTags;
   /** The timeout of a call that sets none. */
   timeout_ms?: number;
 };
@@ -1153,8 +1187,15 @@ export type MCPMessage = {
   result?: Record<string, unknown>;
 };
 
+/** What a tool declares in the `_meta` of its row. */
+export type MCPMeta = {
+  farhand/effects?: ToolEffects;
+  farhand/tags?: ToolTags;
+};
+
 /** A tool in the format of MCP's tools/list. */
 export type MCPTool = {
+  _meta?: MCPMeta;
   annotations?: Annotations;
   description: string;
   inputSchema: Parameters;
@@ -1310,6 +1351,9 @@ export type OpenAIToolList = {
   output_schemas?: OutputSchemas;
   tools: Array<OpenAITool>;
 };
+
+/** Ordered makes the calls that set it run one at a time on a device, in the order in which they were accepted. `true`: the calls of the session with `true`. `tool`: the calls of the tool with `tool`. An asynchronous call is accepted when the response arrives. The timeout includes the wait. Tools of the gateway ignore it. */
+export type Ordered = true | false | "tool";
 
 /** The JSON Schema (2020-12) of the tool's output; absent if unknown. Results are checked against it. */
 export type OutputSchema = Record<string, unknown>;
@@ -1570,6 +1614,8 @@ export type Problem = {
   /** With `ambiguous_target`: sessions that could have been meant, at most 20. */
   candidates?: Array<{
     device_id?: string;
+    /** The device says that its app is in the foreground. */
+    foreground?: boolean;
     name?: string;
     session_id: SessionID;
     user_id?: string;
@@ -1618,6 +1664,14 @@ export type Queue = {
 /** The calls that wait for a device, in order. The first one may be running. */
 export type QueuedCalls = {
   calls: Array<CallRecord>;
+};
+
+/** A part of each day. `from` may be later than `to`: then they pass midnight. */
+export type QuietHours = {
+  from: string;
+  to: string;
+  /** Of the IANA database, such as Europe/Vienna; empty: UTC. */
+  zone: string;
 };
 
 /** How often tools may be called. A call counts for all rates that apply to it. */
@@ -1935,6 +1989,7 @@ export type Tool = {
   /** Each call of the caller needs a person's approval. */
   approval?: "required";
   description: string;
+  effects?: ToolEffects;
   /** Whether the policy lets the caller call it. */
   enabled: boolean;
   name: ToolName;
@@ -1945,6 +2000,7 @@ export type Tool = {
   /** Equal for equal definitions, including descriptions and annotations. */
   schema_hash: string;
   security_level?: "safe" | "user_confirm" | "admin_only";
+  tags?: ToolTags;
   /** The timeout of a call that sets none. */
   timeout_ms?: number;
 };
@@ -1955,6 +2011,18 @@ export type ToolDecision = {
   approve?: Array<ApprovedTool>;
   /** Names of tools the device must not offer. */
   reject?: Array<string>;
+};
+
+/** What a tool declares about its calls. If it declares no class, its annotations imply one. It comes from the device and is not verified. */
+export type ToolEffects = {
+  class?: "read" | "write" | "external" | "people";
+  cost?: "free" | "metered" | "high";
+  /** The app must be in the foreground. A call for a device in the background is refused or waits in the queue. */
+  needs_foreground?: boolean;
+  /** The platform's permission that the tool uses, such as camera. */
+  permission?: string;
+  /** How long a call usually takes. It sets no timeout. */
+  typical_ms?: number;
 };
 
 /** A row for each definition. */
@@ -1980,6 +2048,7 @@ export type ToolRow = {
   description: string;
   device_id?: string;
   device_name?: string;
+  effects?: ToolEffects;
   /** Whether the policy lets the caller call it. */
   enabled: boolean;
   labels?: Labels;
@@ -2001,10 +2070,14 @@ export type ToolRow = {
   /** For remote tools the session's id, for built-in ones `builtin`. */
   source: string;
   source_type: "builtin" | "mcp" | "remote";
+  tags?: ToolTags;
   /** The timeout of a call that sets none. */
   timeout_ms?: number;
   user_id?: string;
 };
+
+/** Short names for filters, in order. */
+export type ToolTags = Array<string>;
 
 /** A conversation, or the last part of a long one. */
 export type Transcript = {
@@ -2060,6 +2133,8 @@ export type TurnApproval = {
   device_name?: string;
   /** The devices of a group call, instead of the three members above. The approval covers one call of each. */
   devices?: Array<ApprovedDevice>;
+  /** What the tool declares about its calls. */
+  effects?: ToolEffects;
   /** Without a decision until then, the call is denied. */
   expires_at: Time;
   id: ApprovalID;
@@ -2208,10 +2283,12 @@ export type UsageRow = {
 export type WaitingDefinition = {
   annotations?: Annotations;
   description: string;
+  effects?: ToolEffects;
   name: string;
   output_schema?: OutputSchema;
   parameters: Parameters;
   security_level?: "safe" | "user_confirm" | "admin_only";
+  tags?: ToolTags;
   timeout_ms?: number;
 };
 
@@ -2224,10 +2301,38 @@ export type WaitingTool = {
   /** The changed fields. */
   changed?: Array<string>;
   description: string;
+  effects?: ToolEffects;
   hash: string;
   name: string;
   output_schema?: OutputSchema;
   parameters: Parameters;
   security_level?: "safe" | "user_confirm" | "admin_only";
+  tags?: ToolTags;
   timeout_ms?: number;
+};
+
+/** Wake says how a device is woken while it sleeps. Which fields are required depends on `kind`. */
+export type Wake = {
+  /** Webpush and unifiedpush: of the subscription. */
+  endpoint?: string;
+  /** Webpush and unifiedpush: of the subscription. */
+  keys?: WakeKeys;
+  /** The service that the push goes to. The gateway must have credentials for it. */
+  kind: "webhook" | "webpush" | "unifiedpush" | "fcm" | "apns";
+  /** The minimum time between two pushes. */
+  min_interval_ms?: number;
+  /** No pushes in this part of each day. */
+  quiet?: QuietHours;
+  /** Fcm and apns: of the device. */
+  token?: string;
+  /** apns: the bundle id of the app. */
+  topic?: string;
+  /** webhook: gets a signed request. */
+  url?: string;
+};
+
+/** The keys of a push subscription, in base64url. */
+export type WakeKeys = {
+  auth: string;
+  p256dh: string;
 };
