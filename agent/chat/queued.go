@@ -35,9 +35,8 @@ const (
 	noteForgotten = "The call ended too long ago: its outcome is not known any more."
 )
 
-// outcomes returns the messages that tell a conversation how calls of earlier turns have ended that waited for their
-// devices: for each a request and its result. Each outcome is told once. If a record cannot be read now, a later turn
-// tells it.
+// outcomes returns messages with the outcomes of calls of earlier turns that waited for their devices: for each a request
+// and its result. A conversation gets each outcome once. If a record cannot be read now, a later turn adds it.
 func (t *turn) outcomes(ctx context.Context, history []provider.Message) (told []provider.Message) {
 	if t.engine.cfg.Calls == nil {
 		return nil

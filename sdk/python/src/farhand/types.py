@@ -427,6 +427,10 @@ class CallAccepted(_CallAccepted, total=False):
     approvers: list[str]
     """Who may decide, if known."""
     device_id: str
+    expires_at: str
+    """When a queued call expires if its device has not taken it."""
+    place: int
+    """The place of a queued call in the queue of its device, from 1 on."""
     session_id: SessionID
     """Absent for built-in tools."""
 
@@ -530,6 +534,8 @@ class CallRecord(_CallRecord, total=False):
     """Equal for equal arguments. The arguments are not stored."""
     device_id: str
     error: str
+    expires_at: str
+    """When a queued call expires."""
     output: str
     output_kept: Literal[False]
     """Only false: the output was not stored, as for short synchronous calls. Then output, structured and parts are
@@ -539,6 +545,8 @@ class CallRecord(_CallRecord, total=False):
     owner: str
     """The pod that delivered the call to the device."""
     parts: Parts
+    place: int
+    """Of a queued call: its place in the queue of its device, from 1 on, if one call was read."""
     problem: CallRecordProblem
     """For calls without a result."""
     retryable: bool
@@ -565,6 +573,8 @@ class CallRequest(TypedDict, total=False):
     idempotency_key: IdempotencyKey
     mode: Literal["sync", "async"]
     """Default: `sync`. `async`: respond with 202 once the call has a record; the call continues in the background."""
+    queue: Queue
+    """Lets a call to a sleeping device wait for it. `target` must then name one device."""
     select: Literal["any", "newest"]
     """The session to use if several match. `any`: any of them. `newest`: the last connected of those that define the
     tool like the longest connected one. Among several with the same `device_id`, both use the longest connected one.
@@ -578,6 +588,7 @@ class CallRequest(TypedDict, total=False):
 
 
 CallState = Literal[
+    "queued",
     "accepted",
     "routed",
     "delivered",
@@ -590,7 +601,7 @@ CallState = Literal[
     "rejected",
     "expired",
 ]
-"""The state of a call. The first four are temporary, the others final. After `cancelled`, `timed_out` and `lost`, a
+"""The state of a call. The first five are temporary, the others final. After `cancelled`, `timed_out` and `lost`, a
 late answer of the device is still stored in the record.
 """
 
@@ -1647,6 +1658,10 @@ class MessageRequest(TypedDict, total=False):
     """
     debug: bool
     """Send each model request as an event `debug_prompt`."""
+    queue: Queue
+    """Offers the tools of the device also while it sleeps. Their calls then wait for it; a later turn learns their
+    outcomes. The header `X-Farhand-Queue` has the same effect.
+    """
     regenerate: bool
     """Answer the last message again and replace its answer."""
     results: Literal["markdown", "plain"]
@@ -2170,6 +2185,19 @@ class ProtectedResource(_ProtectedResource, total=False):
     scopes_supported: list[str]
 
 
+class Queue(TypedDict):
+    """Queue lets a call to a sleeping device wait for it."""
+
+    ttl_ms: int
+    """The longest wait, 1 s to the gateway's maximum (`FARHAND_QUEUE_TTL`)."""
+
+
+class QueuedCalls(TypedDict):
+    """The calls that wait for a device, in order. The first one may be running."""
+
+    calls: list[CallRecord]
+
+
 class _RateLimit(TypedDict):
     """The members of RateLimit that are always there."""
 
@@ -2437,10 +2465,14 @@ class SessionRow(_SessionRow, total=False):
     """Grows with each connection of the session. Lists are in this order."""
     labels: Labels
     last_pong: LastPong
+    last_seen: str
+    """Of a sleeping device."""
     name: str
     platform: str
     pod: str
     """The pod that holds the device's connection."""
+    presence: Literal["connected", "sleeping"]
+    """Absent unless the request has the parameter `presence`."""
     round_trip_ms: RoundTrip
     tools_disabled: list[DisabledTool]
     """The tools that the caller may not call now. Absent: the caller may call all of them."""
@@ -2688,9 +2720,13 @@ class ToolRow(_ToolRow, total=False):
     device_id: str
     device_name: str
     labels: Labels
+    last_seen: str
+    """Of a sleeping device."""
     output_schema: OutputSchema
     pod: str
     """The pod that holds the device's connection."""
+    presence: Literal["connected", "sleeping"]
+    """Absent unless the request has the parameter."""
     reason: str
     """Why the caller may not call it; absent if it may."""
     security_level: Literal["safe", "user_confirm", "admin_only"]
