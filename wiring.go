@@ -361,7 +361,7 @@ func (g *Gateway) openAgent(
 		Activity:    turnActivity{g.monitor.set.Turns, g.pod.Calls, g.usage},
 		System:      g.cfg.SystemPrompt, SystemFor: g.settings.system, Files: g.files, Calls: g.pod.Calls,
 		Limits: g.cfg.Turns,
-		Log: g.log,
+		Log:    g.log,
 	})
 	if err != nil {
 		return nil, err
