@@ -34,7 +34,6 @@ func newQueuePods(t *testing.T, change func(*farhand.Config)) queuePods {
 
 // phone is a device that wakes and sleeps. It answers each call with the arguments, if it answers.
 type phone struct {
-	*testing.T
 	conn *websocket.Conn
 	done chan struct{}
 
@@ -57,10 +56,10 @@ func (p *phone) sleep() {
 const echoTools = `[{"name":"echo","description":"Echo","parameters":{"type":"object"}}]`
 
 // wakePhone connects a device. With answers false it takes calls and never answers.
-func wakePhone(t *testing.T, url, id, token, tools string, answers bool) *phone {
+func wakePhone(t testing.TB, url, id, token, tools string, answers bool) *phone {
 	t.Helper()
 	conn := connect(t, url, id, token)
-	p := &phone{T: t, conn: conn, done: make(chan struct{})}
+	p := &phone{conn: conn, done: make(chan struct{})}
 	for _, frame := range []string{
 		`{"type":"connect","v":1,"device_id":"` + id + `"}`, `{"type":"register_tools","tools":` + tools + `}`,
 	} {
