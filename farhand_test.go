@@ -29,7 +29,7 @@ import (
 const limit = testkit.Limit
 
 // start makes a gateway that is served by a server of the test's own, and returns its URL.
-func start(t *testing.T, cfg farhand.Config, opts ...farhand.Option) string {
+func start(t testing.TB, cfg farhand.Config, opts ...farhand.Option) string {
 	t.Helper()
 	return startOn(t, cfg, opts...)
 }
@@ -54,7 +54,7 @@ func startOn(t testing.TB, cfg farhand.Config, opts ...farhand.Option) string {
 }
 
 // send posts a body, or gets what is there if it is empty.
-func send(t *testing.T, url, body, token string) (int, string) {
+func send(t testing.TB, url, body, token string) (int, string) {
 	t.Helper()
 	method := http.MethodGet
 	if body != "" {
@@ -79,7 +79,7 @@ func send(t *testing.T, url, body, token string) (int, string) {
 }
 
 // connect opens a device's socket and waits until it has its session.
-func connect(t *testing.T, url, session, token string) *websocket.Conn {
+func connect(t testing.TB, url, session, token string) *websocket.Conn {
 	t.Helper()
 	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(url, "http")+"/ws/chat?session_id="+session,
 		http.Header{"Authorization": {"Bearer " + token}})

@@ -30,7 +30,7 @@ const (
 func activityTypes() []string {
 	return []string{
 		registry.ActivityConnected, registry.ActivityUpdated, registry.ActivityDisconnected, registry.ActivityTools,
-		registry.ActivityCall, registry.ActivityCallProgress, registry.ActivityTurnStarted,
+		registry.ActivityCall, registry.ActivityCallQueued, registry.ActivityCallProgress, registry.ActivityTurnStarted,
 		registry.ActivityTurnFinished, registry.ActivityPodDied, registry.ActivityApprovalRequested,
 		registry.ActivityApprovalDecided, registry.ActivityBudgetWarning, registry.ActivityBudgetSpent,
 	}

@@ -113,6 +113,14 @@ func (h *handler) revoke(c *gin.Context, _ *params) error {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), revokeTimeout)
 	defer cancel()
 	removed, err := h.issuer().Revoke(ctx, caller(c).Tenant, kind, id)
+	if err == nil && h.Devices != nil {
+		switch kind {
+		case registry.ChangeUser:
+			err = h.Devices.ForgetDevices(ctx, caller(c).Tenant, id)
+		case registry.ChangeDevice:
+			err = h.Devices.ForgetDevices(ctx, caller(c).Tenant, "", id)
+		}
+	}
 	if err != nil {
 		return err
 	}

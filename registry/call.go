@@ -200,7 +200,7 @@ type CallStore interface {
 
 	// AppendCallEvents adds to the event logs of calls. A log is capped, expires with its record, and is ordered by
 	// CallEvent.Rank: an event that arrives too late is dropped. The methods above log every step of a record
-	// themselves. If IsStoreFull is true of the error, the events that fitted are stored.
+	// themselves, except that it is queued: a waiting call takes no log. If IsStoreFull is true of the error, the events that fitted are stored.
 	AppendCallEvents(ctx context.Context, events []CallEvent) error
 
 	// CallEvents returns at most limit events of a call in order, starting after the one with the id after.

@@ -136,7 +136,7 @@ type traits struct {
 	status     Status
 	overdue    Event      // ends the call after its deadline; empty: the state is final
 	dispatched Dispatched // what the state proves; empty: nothing new
-	rank       int        // orders the events of a call; even, so that a state is logged once
+	rank       int        // orders the events of a call; even, so that a state is logged once; negative: never
 }
 
 // states has the traits of the states. It is never changed.

@@ -102,6 +102,9 @@ var dashboards = []dashboard{
 					perSecond("farhand_calls_total", "instance", ""), "{{instance}}"),
 			level("In progress", "short", "farhand_calls_in_progress", "place"),
 			rate("Waits for devices", "farhand_call_returns_total", "came"),
+			rate("Queued calls", "farhand_queued_calls_total", "event"),
+			graph("Calls in queues", "short", "max(farhand_queue_calls{$i})", "calls"),
+			graph("Oldest call in a queue", "s", "max(farhand_queue_oldest_seconds{$i})", "age"),
 			rate("Refused by routing", "farhand_routing_refused_total", "bound"),
 			{"Rare", "short", []query{
 				{perSecond("farhand_calls_received_twice_total", "instance", ""), "received twice {{instance}}"},

@@ -258,6 +258,16 @@ func calls(n routing.Stats) []current {
 		counter("farhand_call_returns_total",
 			"Calls that waited for a device to reconnect, by whether it did in time.",
 			by("came", part{"true", n.ReturnsCame}, part{"false", n.ReturnsMissed})),
+		counter("farhand_queued_calls_total",
+			"Calls to sleeping devices, by what happened on this pod: queued, delivered (begun), returned to the queue "+
+				"because the device left before it had the call, expired.",
+			by("event", part{"queued", n.CallsQueued}, part{"delivered", n.QueuedDelivered},
+				part{"returned", n.QueuedAgain}, part{"expired", n.QueuedExpired})),
+		gauge("farhand_queue_calls", "Calls of the fleet that wait for sleeping devices. Every pod reports all.",
+			one(n.QueueCalls)),
+		gauge("farhand_queue_oldest_seconds",
+			"Age of the call of the fleet that expires next, of the tenant where it is oldest. Every pod reports all.",
+			one(n.QueueOldest)),
 	}
 }
 
@@ -468,7 +478,8 @@ func busMessages(n bus.Stats) []current {
 var poolNames = []string{
 	"answer_bytes", "argument_bytes", "attribute_bytes", "body_bytes", "browsers", "catching_up",
 	"checked_answer_bytes", "checked_answers", "checking_schemas", "commands", "compiling_schemas", "decoding",
-	"decoding_large", "downloads", "erasures", "errands", "exports", "group_calls", "hook_bytes", "hook_messages", "hook_questions",
+	"decoding_large", "deliveries", "downloads", "erasures", "errands", "exports", "group_calls", "hook_bytes", "hook_messages",
+	"hook_questions",
 	"idle_connections", "large_argument_bytes", "large_checked_answer_bytes", "late_answers", "mcp_answer_bytes",
 	"mcp_calls", "message_bytes", "offered_bytes", "opening", "parsing", "pushes", "reading", "registering", "requests",
 	"returning_calls", "running_calls", "sockets", "streams", "tasks", "turn_bytes", "turns", "unsent_bytes",

@@ -19,6 +19,7 @@ var poolRows = map[string]string{
 	"catching_up":                "event streams catching up",
 	"checked_answer_bytes":       "outputs being checked (decoded bytes)",
 	"checked_answers":            "output schema checks",
+	"deliveries":                 "deliveries of queued calls",
 	"checking_schemas":           longWork,
 	"commands":                   "commands",
 	"compiling_schemas":          longWork,

@@ -29,13 +29,13 @@ local function extend(final)
 end
 
 -- log adds to the events, unless the log has an event of a higher rank already. There may be several events of an odd
--- rank.
+-- rank, and none of a negative one: a call that waits in a queue takes no log, for which Redis reserves 4 KiB.
 local cap = 2048 -- events kept, roughly
 local last
 local function log(rank, text)
   if not last then
     local entry = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
-    last = entry and tonumber(entry[2][4] or -3) or -3 -- below all ranks
+    last = entry and tonumber(entry[2][4] or -1) or -1
   end
   rank = tonumber(rank)
   if rank < last or (rank == last and rank % 2 == 0) then

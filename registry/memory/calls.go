@@ -310,6 +310,9 @@ func (m *Store) AppendCallEvents(_ context.Context, events []registry.CallEvent)
 
 // logLocked adds an event to the log of a call, unless the log already has an event of a higher rank.
 func (m *Store) logLocked(e registry.CallEvent, now time.Time) error {
+	if e.Rank() < 0 {
+		return nil
+	}
 	c := &m.calls
 	log := c.logs.get(e.Tenant, e.CallID, now)
 	if log == nil {

@@ -251,7 +251,11 @@ func (c *Calls) Hold(ctx context.Context, rec registry.Record) (stored registry.
 	rec.DigestArgs()
 	ctx, cancel := inTime(ctx)
 	defer cancel()
-	return c.calls.CreateCall(ctx, rec)
+	stored, created, err = c.calls.CreateCall(ctx, rec)
+	if created && stored.State == registry.StateQueued {
+		c.noteQueued(&stored)
+	}
+	return stored, created, err
 }
 
 // Begin starts a held call on this pod, and charges its slot to the requester. It returns false, and does not start
@@ -303,7 +307,10 @@ func (c *Calls) holdAgain(rec registry.Record, until time.Time) {
 	defer cancel()
 	back := registry.Change{Until: until}
 	moved, err := c.calls.MoveCall(ctx, rec.Tenant, rec.CallID, registry.EventQueue, back)
-	if err != nil || !moved.Applied && !moved.Record.State.Final() {
+	switch {
+	case err == nil && moved.Applied:
+		c.noteQueued(&moved.Record)
+	case err != nil || !moved.Record.State.Final():
 		c.log.Debug("call not returned to its queue; the pod retries", "call", rec.CallID, "error", err)
 	}
 }

@@ -80,6 +80,15 @@ func (c *core) noteEnd(rec *registry.Record) {
 	})
 }
 
+// noteQueued adds to the feed that a call waits for its device.
+func (c *core) noteQueued(rec *registry.Record) {
+	summary := rec.Clone().Summary()
+	c.rec.activity(registry.Activity{
+		Tenant: rec.Tenant, Type: registry.ActivityCallQueued, SessionID: rec.SessionID, DeviceID: rec.DeviceID,
+		Call: &summary,
+	})
+}
+
 // errVersions is the error for a message of a release that this one does not understand.
 func errVersions() *registry.Error {
 	return registry.Errorf(registry.CodeInternal,

@@ -262,9 +262,12 @@ func (l *LocalSession) Leave(ctx context.Context, back time.Duration) {
 		return
 	}
 	l.closed = true
-	s, tools := l.session, l.tools
+	s, tools, ended := l.session, l.tools, l.ended
 	l.mu.Unlock()
 
+	if !ended { // a revoked device is forgotten
+		l.hub.seen(l, time.Now())
+	}
 	l.hub.offered.release(tools)
 	l.hub.remove(l)
 	l.detach()
@@ -276,7 +279,6 @@ func (l *LocalSession) Leave(ctx context.Context, back time.Duration) {
 		f.loseConnection()
 	}
 	l.hub.noteSession(registry.ActivityDisconnected, &s)
-	l.hub.seen(l, time.Now())
 	defer l.beginWrite()()
 	if _, err := l.hub.store.Release(ctx, l.Session(), back); err != nil {
 		l.hub.log.Warn("session not released; its keys expire by themselves",

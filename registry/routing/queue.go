@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/farhand/farhand/internal/envconf"
@@ -39,6 +40,7 @@ const (
 	maxQueueLook  = 16      // sessions of one device id that are compared with a queue
 	queueLook     = 256     // devices whose queues are looked for at a time
 	queueSweep    = 2 * time.Second
+	queueCount    = 5
 	queueSweepAt  = 200              // calls that one sweep ends
 	queueAgain    = 10 * time.Second // until a sweep looks again at a call that has begun
 	queueRetry    = time.Second      // before a delivery that failed is tried again
@@ -69,6 +71,8 @@ type Queue struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	signal chan struct{} // capacity 1
+
+	waiting, oldest atomic.Int64 // as Stats has them; read from the store with every queueCount-th sweep
 
 	mu      sync.Mutex
 	starter QueueStarter // nil until Serve
@@ -364,7 +368,7 @@ func (q *Queue) tell(ctx context.Context, tenant, device, deviceID string) {
 }
 
 // Enqueue adds a call to the queue of a device and returns its place and when it expires. If the device has connected
-// meanwhile, its pod is told.
+// meanwhile, Enqueue notifies its pod.
 func (q *Queue) Enqueue(
 	ctx context.Context, c registry.QueuedCall, deviceID string, life time.Duration,
 ) (place int, expires time.Time, err error) {
@@ -437,11 +441,30 @@ func (q *Queue) Known(
 
 // sweepUntil ends calls that have expired until the pod closes.
 func (q *Queue) sweepUntil() {
-	for pause.For(q.ctx, queueSweep) == nil {
-		if q.serves() != nil {
-			q.sweep()
+	for n := 0; pause.For(q.ctx, queueSweep) == nil; n++ {
+		if q.serves() == nil {
+			continue
+		}
+		q.sweep()
+		if n%queueCount == 0 {
+			q.countWaiting()
 		}
 	}
+}
+
+func (q *Queue) countWaiting() {
+	ctx, cancel := context.WithTimeout(q.ctx, storeTimeout)
+	defer cancel()
+	all, err := q.store.QueueStats(ctx)
+	if err != nil {
+		return // the metrics keep the last numbers
+	}
+	calls, oldest := int64(0), time.Duration(0)
+	for _, of := range all {
+		calls, oldest = calls+of.Calls, max(oldest, of.Oldest)
+	}
+	q.waiting.Store(calls)
+	q.oldest.Store(int64(oldest.Seconds()))
 }
 
 func (q *Queue) sweep() {
@@ -487,9 +510,4 @@ func (q *Queue) Queued(ctx context.Context, tenant, device string, limit int) ([
 		}
 	}
 	return records, nil
-}
-
-// Stats returns what waits in the fleet, by tenant.
-func (q *Queue) Stats(ctx context.Context) (map[string]registry.QueueStats, error) {
-	return q.store.QueueStats(ctx)
 }

@@ -54,10 +54,13 @@ type Stats struct {
 	Returns  int64 // calls that wait here for devices that are expected back
 	Detached int64 // calls whose devices have disconnected and may reconnect
 	Running  int64 // calls that outlive their requests
-	Tasks    int64 // short exchanges with the store that are running
-	Places   int64 // owned by this pod
-	Errands  int64 // calls of other pods that run here
-	PodsLive int64 // as of the last heartbeat
+
+	QueueCalls  int64 // calls of the fleet that wait for sleeping devices
+	QueueOldest int64 // seconds since the call that expires next was queued, of the tenant where it is oldest
+	Tasks       int64 // short exchanges with the store that are running
+	Places      int64 // owned by this pod
+	Errands     int64 // calls of other pods that run here
+	PodsLive    int64 // as of the last heartbeat
 
 	RecorderLines, RecorderBytes int64 // waiting to be written
 	RecorderUnwritten            int64 // records that could not be written and will be retried
@@ -85,6 +88,7 @@ func (p *Pod) Stats() Stats {
 	p.counts.mu.Lock()
 	s.Counts = p.counts.Counts
 	p.counts.mu.Unlock()
+	s.QueueCalls, s.QueueOldest = p.Queue.waiting.Load(), p.Queue.oldest.Load()
 	p.Places.mu.Lock()
 	s.Places, s.Errands = int64(len(p.Places.held)), int64(len(p.Places.errands))
 	p.Places.mu.Unlock()

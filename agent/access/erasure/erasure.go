@@ -224,5 +224,12 @@ func (s *Service) found(ctx context.Context, tenant, user string, r Receipt) err
 			return err
 		}
 	}
-	return nil
+	queued, err := s.cfg.Store.EraseQueued(ctx, tenant, user)
+	if len(queued) > 0 {
+		r.Erased["queued_calls"] += len(queued)
+	}
+	if err != nil {
+		return err
+	}
+	return s.cfg.Store.ForgetDevices(ctx, tenant, user)
 }

@@ -45,6 +45,7 @@ const DefaultTTL = 5 * time.Minute
 type Store interface {
 	registry.PairingStore
 	registry.CredentialStore
+	ForgetDevices(ctx context.Context, tenant, user string, deviceIDs ...string) error
 }
 
 // Config is what a Service needs. Store is required.
@@ -284,7 +285,8 @@ func (s *Service) Revoke(ctx context.Context, by Approver, id string) error {
 	}
 	s.cfg.Log.Info("a paired device was revoked", "device", c.DeviceID, "credential", c.ID, "tenant", c.Tenant,
 		"by", nameOf(by.Identity))
-	return s.cfg.Store.SetDeviceTools(ctx, c.Tenant, c.ID, registry.DeviceTools{})
+	return errors.Join(s.cfg.Store.SetDeviceTools(ctx, c.Tenant, c.ID, registry.DeviceTools{}),
+		s.cfg.Store.ForgetDevices(ctx, c.Tenant, "", c.DeviceID))
 }
 
 // gone maps a device that was revoked meanwhile to errNoDevice.

@@ -156,10 +156,6 @@ class Approval(_Approval, total=False):
     """A user, a credential or a device; two of them with `by: two`."""
     device_id: str
     device_name: str
-    devices: list[ApprovedDevice]
-    """The devices of a group call, instead of the three members above. The approval covers one call of each."""
-    effects: ToolEffects
-    """What the tool declares about its calls."""
     looks_like: str
     """The device_id of a paired device that looks similar."""
     scope: Literal["once", "always_tool", "always_args"]
@@ -239,10 +235,6 @@ class ApprovalRow(_ApprovalRow, total=False):
     """A user, a credential or a device; two of them with `by: two`."""
     device_id: str
     device_name: str
-    devices: list[ApprovedDevice]
-    """The devices of a group call, instead of the three members above. The approval covers one call of each."""
-    effects: ToolEffects
-    """What the tool declares about its calls."""
     looks_like: str
     """The device_id of a paired device that looks similar."""
     scope: Literal["once", "always_tool", "always_args"]
@@ -257,21 +249,6 @@ ApprovalState = Literal["pending", "allowed", "denied", "expired", "withdrawn"]
 """The state of an approval. `expired`: no decision came in time, so the call was denied. `withdrawn`: the call ended
 first.
 """
-
-
-class _ApprovedDevice(TypedDict):
-    """The members of ApprovedDevice that are always there."""
-
-    session_id: str
-
-
-class ApprovedDevice(_ApprovedDevice, total=False):
-    """One of the devices that an approval covers."""
-
-    device_id: str
-    name: str
-    """As the device calls itself."""
-    user_id: str
 
 
 class ApprovedTool(TypedDict):
@@ -329,9 +306,7 @@ AuditAction = Literal[
     "budget.spent",
     "key.rotate",
     "device.rotate",
-    "device.wake",
     "user.erase",
-    "user.default_device",
 ]
 """The action that was done or denied."""
 
@@ -536,8 +511,7 @@ class _CallRecord(TypedDict):
     dispatched: Dispatched
     late: bool
     """The answer came after the caller had received another outcome."""
-    mode: Literal["sync", "async", "all", "first", "quorum", "race"]
-    """Of a group call, its own: `all`, `first`, `quorum` or `race`."""
+    mode: Literal["sync", "async"]
     pod: str
     """The pod that received the request."""
     state: CallState
@@ -558,8 +532,6 @@ class CallRecord(_CallRecord, total=False):
     """
     args_digest: str
     """Equal for equal arguments. The arguments are not stored."""
-    counts: GroupCounts
-    """Of a group call that has ended."""
     device_id: str
     error: str
     expires_at: str
@@ -572,8 +544,6 @@ class CallRecord(_CallRecord, total=False):
     output_violations: OutputViolations
     owner: str
     """The pod that delivered the call to the device."""
-    parent_id: str
-    """The group call that this call is a child of."""
     parts: Parts
     place: int
     """Of a queued call: its place in the queue of its device, from 1 on, if one call was read."""
@@ -603,7 +573,6 @@ class CallRequest(TypedDict, total=False):
     idempotency_key: IdempotencyKey
     mode: Literal["sync", "async"]
     """Default: `sync`. `async`: respond with 202 once the call has a record; the call continues in the background."""
-    ordered: Ordered
     queue: Queue
     """Lets a call to a sleeping device wait for it. `target` must then name one device."""
     select: Literal["any", "newest"]
@@ -1076,10 +1045,6 @@ class Decision(_Decision, total=False):
     """A user, a credential or a device; two of them with `by: two`."""
     device_id: str
     device_name: str
-    devices: list[ApprovedDevice]
-    """The devices of a group call, instead of the three members above. The approval covers one call of each."""
-    effects: ToolEffects
-    """What the tool declares about its calls."""
     grant: Grant
     looks_like: str
     """The device_id of a paired device that looks similar."""
@@ -1106,12 +1071,6 @@ class DecisionRequest(_DecisionRequest, total=False):
     """With `allow-always`: how long the grant lasts; default 30 days."""
     scope: Literal["tool", "arguments"]
     """With `allow-always`: the tool with any arguments, or only with these."""
-
-
-class DefaultDevice(TypedDict):
-    """The device of a user that is called if several match."""
-
-    device_id: str
 
 
 class _Device(TypedDict):
@@ -1219,32 +1178,6 @@ class DeviceRow(_DeviceRow, total=False):
     user_id: str
 
 
-class _DeviceWake(TypedDict):
-    """The members of DeviceWake that are always there."""
-
-    device_id: str
-    kind: str
-    min_interval_ms: int
-    registered_at: Time
-
-
-class DeviceWake(_DeviceWake, total=False):
-    """How a device is woken, without secrets, and when it was."""
-
-    error: str
-    """Of the last failure."""
-    failures: int
-    """Since the last push that the service took."""
-    host: str
-    """Of the URL or endpoint."""
-    last_push: Time
-    next_push: Time
-    """Planned."""
-    quiet: QuietHours
-    topic: str
-    """apns: the bundle id of the app."""
-
-
 class Diagnosis(TypedDict):
     """What a pod found when it checked what it uses."""
 
@@ -1282,7 +1215,6 @@ ErrorCode = Literal[
     "invalid_result",
     "lost",
     "method_not_allowed",
-    "needs_foreground",
     "not_connected",
     "not_found",
     "payload_too_large",
@@ -1378,125 +1310,6 @@ class GrantList(TypedDict):
     grants: list[Grant]
 
 
-class GroupAnswerProblem(TypedDict):
-    """Why the call ended early."""
-
-    code: ErrorCode
-    detail: str
-
-
-class _GroupAnswer(TypedDict):
-    """The members of GroupAnswer that are always there."""
-
-    call_id: str
-    """Of the parent."""
-    counts: GroupCounts
-    mode: GroupMode
-    results: list[GroupResult]
-    state: Literal["succeeded", "failed", "cancelled", "timed_out", "rejected"]
-    """`succeeded`: the call has what its mode asks for, with `all` a result of every device."""
-
-
-class GroupAnswer(_GroupAnswer, total=False):
-    """The table of a group call. It is streamed: results come as devices answer."""
-
-    error: str
-    """Why the call has not what its mode asks for, if known."""
-    problem: GroupAnswerProblem
-    """Why the call ended early."""
-
-
-class GroupCounts(TypedDict):
-    """GroupCounts say what became of the devices of a group call. Each device that was called is counted once more, as
-    succeeded, failed, cancelled or queued.
-    """
-
-    cancelled: int
-    """The outcome no longer mattered."""
-    devices: int
-    """That were called."""
-    failed: int
-    """The tool failed, or the call has no result."""
-    queued: int
-    """The call waits for its device."""
-    skipped: int
-    """Skipped devices matched the target and were not called, as far as known when the call ended: it was decided or
-    out of time before, or they connected only after it had begun.
-    """
-    succeeded: int
-
-
-GroupMode = Literal["all", "first", "quorum", "race"]
-"""When a group call has what it asks for."""
-
-
-class _GroupRequest(TypedDict):
-    """The members of GroupRequest that are always there."""
-
-    tool: ToolName
-
-
-class GroupRequest(_GroupRequest, total=False):
-    """GroupRequest calls one tool of many devices: one parent call with a child call for each device."""
-
-    args: dict[str, Any]
-    """The same for every device. Validated against each device's definition of the tool."""
-    concurrency: int
-    """Devices at a time; default 64."""
-    device_timeout_ms: int
-    """How long each device may take. Default: the tool's timeout, otherwise the gateway's (30 s)."""
-    idempotency_key: IdempotencyKey
-    mode: GroupMode
-    """`all` (default): every device. `first`: until one succeeds; the others are cancelled. `quorum`: until `quorum`
-    devices succeed. `race`: the next device is called after `stagger_ms` without an answer, or after a failure, until
-    one succeeds.
-    """
-    quorum: int
-    """With the mode `quorum`."""
-    select: Literal["all"]
-    """Every device that the target matches."""
-    stagger_ms: int
-    """With the mode `race`; default 500."""
-    target: GroupTarget
-    """Default: all connected devices that the caller can use and that offer the tool."""
-    timeout_ms: int
-    """How long the whole call may take. Default: 5 minutes. Longer timeouts are cut to the gateway's maximum."""
-
-
-class GroupResultProblem(TypedDict):
-    """Part of another type."""
-
-    code: ErrorCode
-    detail: str
-
-
-class _GroupResult(TypedDict):
-    """The members of GroupResult that are always there."""
-
-    state: CallState
-
-
-class GroupResult(_GroupResult, total=False):
-    """What became of the call of one device: as CallAnswer, or with a problem."""
-
-    call_id: str
-    """Of the child."""
-    device_id: str
-    dispatched: Dispatched
-    """With problem: whether the device may have acted."""
-    duration_ms: int
-    error: str
-    output: str
-    """Absent in the answer to a repeated request."""
-    output_violations: OutputViolations
-    parts: Parts
-    problem: GroupResultProblem
-    session_id: SessionID
-    structured: Any
-    success: bool
-    """Absent, like the next four members, without a result."""
-
-
 class _GroupRow(TypedDict):
     """The members of GroupRow that are always there."""
 
@@ -1518,23 +1331,12 @@ class GroupRow(_GroupRow, total=False):
     annotations: Annotations
     approval: Literal["required"]
     """Each call of the caller needs a person's approval."""
-    effects: ToolEffects
     output_schema: OutputSchema
     reason: str
     """Why the caller may not call it; absent if it may."""
     security_level: Literal["safe", "user_confirm", "admin_only"]
-    tags: ToolTags
     timeout_ms: int
     """The timeout of a call that sets none."""
-
-
-class GroupTarget(TypedDict, total=False):
-    """GroupTarget selects devices: by user and labels, which must all match, or by a list of ids."""
-
-    device_ids: list[str]
-    labels: Labels
-    session_ids: list[str]
-    user_id: str
 
 
 class Health(TypedDict):
@@ -1736,13 +1538,6 @@ class MCPMessage(_MCPMessage, total=False):
     result: dict[str, Any]
 
 
-class MCPMeta(TypedDict, total=False):
-    """What a tool declares in the `_meta` of its row."""
-
-    farhand/effects: ToolEffects
-    farhand/tags: ToolTags
-
-
 class _MCPTool(TypedDict):
     """The members of MCPTool that are always there."""
 
@@ -1754,7 +1549,6 @@ class _MCPTool(TypedDict):
 class MCPTool(_MCPTool, total=False):
     """A tool in the format of MCP's tools/list."""
 
-    _meta: MCPMeta
     annotations: Annotations
     outputSchema: OutputSchema
 
@@ -1864,6 +1658,10 @@ class MessageRequest(TypedDict, total=False):
     """
     debug: bool
     """Send each model request as an event `debug_prompt`."""
+    queue: Queue
+    """Offers the tools of the device also while it sleeps. Their calls then wait for it; a later turn learns their
+    outcomes. The header `X-Farhand-Queue` has the same effect.
+    """
     regenerate: bool
     """Answer the last message again and replace its answer."""
     results: Literal["markdown", "plain"]
@@ -1973,12 +1771,6 @@ class OpenAIToolList(_OpenAIToolList, total=False):
     next_cursor: NextCursor
     output_schemas: OutputSchemas
 
-
-Ordered = Literal[True, False, "tool"]
-"""Ordered makes the calls that set it run one at a time on a device, in the order in which they were accepted. `true`:
-the calls of the session with `true`. `tool`: the calls of the tool with `tool`. An asynchronous call is accepted when
-the response arrives. The timeout includes the wait. Tools of the gateway ignore it.
-"""
 
 OutputSchema = dict[str, Any]
 """The JSON Schema (2020-12) of the tool's output; absent if unknown. Results are checked against it."""
@@ -2331,8 +2123,6 @@ class ProblemCandidatesItem(_ProblemCandidatesItem, total=False):
     """Part of another type."""
 
     device_id: str
-    foreground: bool
-    """The device says that its app is in the foreground."""
     name: str
     user_id: str
 
@@ -2406,17 +2196,6 @@ class QueuedCalls(TypedDict):
     """The calls that wait for a device, in order. The first one may be running."""
 
     calls: list[CallRecord]
-
-
-_QuietHoursKeywords = TypedDict("_QuietHoursKeywords", {"from": "str"})
-
-
-class QuietHours(_QuietHoursKeywords):
-    """A part of each day. `from` may be later than `to`: then they pass midnight."""
-
-    to: str
-    zone: str
-    """Of the IANA database, such as Europe/Vienna; empty: UTC."""
 
 
 class _RateLimit(TypedDict):
@@ -2872,12 +2651,10 @@ class Tool(_Tool, total=False):
     annotations: Annotations
     approval: Literal["required"]
     """Each call of the caller needs a person's approval."""
-    effects: ToolEffects
     output_schema: OutputSchema
     reason: str
     """Why the caller may not call it; absent if it may."""
     security_level: Literal["safe", "user_confirm", "admin_only"]
-    tags: ToolTags
     timeout_ms: int
     """The timeout of a call that sets none."""
 
@@ -2889,23 +2666,6 @@ class ToolDecision(TypedDict, total=False):
     """Waiting tools, each with the hash of the reviewed definition."""
     reject: list[str]
     """Names of tools the device must not offer."""
-
-
-_ToolEffectsKeywords = TypedDict("_ToolEffectsKeywords", {"class": "Literal[\"read\", \"write\", \"external\", \"people\"]"})
-
-
-class ToolEffects(_ToolEffectsKeywords, total=False):
-    """What a tool declares about its calls. If it declares no class, its annotations imply one. It comes from the
-    device and is not verified.
-    """
-
-    cost: Literal["free", "metered", "high"]
-    needs_foreground: bool
-    """The app must be in the foreground. A call for a device in the background is refused or waits in the queue."""
-    permission: str
-    """The platform's permission that the tool uses, such as camera."""
-    typical_ms: int
-    """How long a call usually takes. It sets no timeout."""
 
 
 class _ToolGroupList(TypedDict):
@@ -2959,7 +2719,6 @@ class ToolRow(_ToolRow, total=False):
     """Each call of the caller needs a person's approval."""
     device_id: str
     device_name: str
-    effects: ToolEffects
     labels: Labels
     last_seen: str
     """Of a sleeping device."""
@@ -2972,14 +2731,9 @@ class ToolRow(_ToolRow, total=False):
     """Why the caller may not call it; absent if it may."""
     security_level: Literal["safe", "user_confirm", "admin_only"]
     session_id: SessionID
-    tags: ToolTags
     timeout_ms: int
     """The timeout of a call that sets none."""
     user_id: str
-
-
-ToolTags = list[str]
-"""Short names for filters, in order."""
 
 
 class Transcript(TypedDict):
@@ -3068,10 +2822,6 @@ class TurnApproval(_TurnApproval, total=False):
     """A user, a credential or a device; two of them with `by: two`."""
     device_id: str
     device_name: str
-    devices: list[ApprovedDevice]
-    """The devices of a group call, instead of the three members above. The approval covers one call of each."""
-    effects: ToolEffects
-    """What the tool declares about its calls."""
     looks_like: str
     """The device_id of a paired device that looks similar."""
     scope: Literal["once", "always_tool", "always_args"]
@@ -3267,10 +3017,8 @@ class WaitingDefinition(_WaitingDefinition, total=False):
     """A definition of a device's tool."""
 
     annotations: Annotations
-    effects: ToolEffects
     output_schema: OutputSchema
     security_level: Literal["safe", "user_confirm", "admin_only"]
-    tags: ToolTags
     timeout_ms: int
 
 
@@ -3292,41 +3040,6 @@ class WaitingTool(_WaitingTool, total=False):
     before: WaitingDefinition
     changed: list[str]
     """The changed fields."""
-    effects: ToolEffects
     output_schema: OutputSchema
     security_level: Literal["safe", "user_confirm", "admin_only"]
-    tags: ToolTags
     timeout_ms: int
-
-
-class _Wake(TypedDict):
-    """The members of Wake that are always there."""
-
-    kind: Literal["webhook", "webpush", "unifiedpush", "fcm", "apns"]
-    """The service that the push goes to. The gateway must have credentials for it."""
-
-
-class Wake(_Wake, total=False):
-    """Wake says how a device is woken while it sleeps. Which fields are required depends on `kind`."""
-
-    endpoint: str
-    """Webpush and unifiedpush: of the subscription."""
-    keys: WakeKeys
-    """Webpush and unifiedpush: of the subscription."""
-    min_interval_ms: int
-    """The minimum time between two pushes."""
-    quiet: QuietHours
-    """No pushes in this part of each day."""
-    token: str
-    """Fcm and apns: of the device."""
-    topic: str
-    """apns: the bundle id of the app."""
-    url: str
-    """webhook: gets a signed request."""
-
-
-class WakeKeys(TypedDict):
-    """The keys of a push subscription, in base64url."""
-
-    auth: str
-    p256dh: str
