@@ -12,7 +12,7 @@ import (
 // Limits of what devices register to be woken.
 const (
 	MaxWakes       = 200_000 // of a tenant
-	MaxWakesOfUser = 1_000   // of a user with a name
+	MaxWakesOfUser = 256     // of a user with a name
 	MaxWakeTarget  = 2 << 10 // bytes of a URL or an endpoint
 	MaxWakeToken   = 4 << 10 // bytes of a token of FCM or APNs
 
