@@ -159,7 +159,7 @@ func TestFailuresOfPushServices(t *testing.T) {
 		synctest.Wait()
 		wantPushes(t, rec, begin, 0, 30*time.Second, 10*time.Minute+30*time.Second)
 
-		rec, begin = &recorder{answer: []result{busy}}, time.Now()
+		rec = &recorder{answer: []result{busy}}
 		for _, s := range pods {
 			s.pushers[registry.WakeWebhook] = rec
 		}

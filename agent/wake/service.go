@@ -12,6 +12,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -86,9 +87,9 @@ type Service struct {
 
 // New returns a service that searches for planned pushes until Close.
 func New(cfg Config) (*Service, error) {
-	keys, err := cfg.read()
-	if err != nil {
-		return nil, err
+	keys, problems := cfg.read()
+	if len(problems) > 0 {
+		return nil, fmt.Errorf("wake: %s: %w", problems[0].Variable, problems[0].Err)
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	s := &Service{
