@@ -173,7 +173,8 @@ func (b *wakeBrowser) start() {
 	}
 	call(b.T, b.ctx, serviceworker.Enable, cdp.Empty{})
 	call(b.T, b.ctx, browser.SetPermission, browser.SetPermissionParams{
-		Permission: &browser.PermissionDescriptor{Name: "notifications"}, Setting: browser.PermissionSettingGranted, Origin: b.url,
+		Permission: &browser.PermissionDescriptor{Name: "notifications"}, Setting: browser.PermissionSettingGranted,
+		Origin: b.url,
 	})
 }
 

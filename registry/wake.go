@@ -76,8 +76,8 @@ func (w Wake) Target() string { return w.URL + w.Endpoint }
 // Equal reports whether two registrations say the same.
 func (w Wake) Equal(o Wake) bool { return reflect.DeepEqual(w, o) }
 
-// Checked returns the registration with its defaults. It fails with CodeInvalidRequest if a field is missing, malformed,
-// or belongs to another kind. It does not check where a URL leads.
+// Checked returns the registration with its defaults. It fails with CodeInvalidRequest if a field is missing,
+// malformed, or belongs to another kind. It does not check where a URL leads.
 func (w Wake) Checked() (Wake, error) {
 	if w.MinIntervalMS == 0 {
 		w.MinIntervalMS = DefaultWakeInterval.Milliseconds()

@@ -41,7 +41,8 @@ func TestDevicesRegisterHowTheyAreWoken(t *testing.T) {
 	}
 	for _, bad := range []struct{ wake, part string }{
 		{`7`, "wake"}, {`{"kind":"webhook"}`, "url"}, {`{"kind":"pigeon"}`, "kind"},
-		{`{"kind":"webhook","url":"https://localhost/"}`, "not allowed"}, {`{"kind":"apns","token":"a","topic":"b"}`, "not set up"},
+		{`{"kind":"webhook","url":"https://localhost/"}`, "not allowed"},
+		{`{"kind":"apns","token":"a","topic":"b"}`, "not set up"},
 	} {
 		d.send(`{"type":"register_wake","wake":` + bad.wake + `}`)
 		d.expectError("INVALID_MESSAGE", bad.part)

@@ -46,7 +46,8 @@ func fleet(t *testing.T, pods int, rec *recorder, need func() Need) []*Service {
 	store := memory.New(memory.Options{})
 	var all []*Service
 	for range pods {
-		s, err := New(Config{Store: store, Needed: func(context.Context, string, string) (Need, error) { return need(), nil }})
+		needed := func(context.Context, string, string) (Need, error) { return need(), nil }
+		s, err := New(Config{Store: store, Needed: needed})
 		if err != nil {
 			t.Fatal(err)
 		}

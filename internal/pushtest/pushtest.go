@@ -55,8 +55,8 @@ type Push struct {
 	Claims map[string]any
 }
 
-// Open checks and decrypts a request to an endpoint of the subscription. publicKey is the sender's, in base64url; origin
-// is the endpoint's.
+// Open checks and decrypts a request to an endpoint of the subscription. publicKey is the sender's, in base64url;
+// origin is the endpoint's.
 func (s *Subscription) Open(r *http.Request, publicKey, origin string) (Push, error) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 	if err != nil {
