@@ -128,7 +128,9 @@ func (c Config) checkAccess(check *checker, a auth.Authenticator) {
 	c.ToolsConfig.check(check)
 	c.AgentConfig.check(check, a == nil || auth.NamesUsers(a)) // keys and JWTs may name users
 	c.checkJWT(check)
-	check.none(c.Wake.Check(), "WAKE_*")
+	for _, p := range c.Wake.Check() {
+		check.none(p.Err, "WAKE_"+p.Variable)
+	}
 	c.checkSignIn(check)
 	check.that(slices.Contains(pairing.Modes(), pairing.Mode(c.Pairing)), "PAIRING", "must be off, code or open")
 	check.that(c.ApprovalTime <= time.Hour, "APPROVAL_TIMEOUT", "must be at most an hour: the turn waits")

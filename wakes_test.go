@@ -110,8 +110,8 @@ func (s *sleeper) sleep() {
 	}
 }
 
-// Two pods are asked many times to wake a device that sleeps: it gets one push, connects and answers a call. While it is
-// connected, it gets none.
+// Two pods are asked many times to wake a device that sleeps: it gets one push, connects and answers a call. While it
+// is connected, it gets none.
 func TestPushWakesADevice(t *testing.T) {
 	pods, urls := wakingPods(t, 2, wake.Settings{WebhookSecret: wakeSecret})
 	s := newSleeper(t, urls[0])

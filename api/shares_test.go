@@ -60,6 +60,10 @@ var elsewhere = map[string]map[string]string{
 	"../agent/tools/upstream": {
 		"decoded answers of MCP servers (bytes)": "TestAnswersOfMCPServersAreShared",
 	},
+	"../agent/wake": {
+		"devices being woken": "TestWakesAreShared",
+		"pushes being sent":   "TestWakesAreShared",
+	},
 	"../agent/tools/browser": {
 		"browsers": "TestBrowsersAreShared",
 	},

@@ -28,7 +28,7 @@ const (
 	KindPods          Kind = "pods"          // leases
 	KindBudgets       Kind = "budgets"       // budgets of tenants
 	KindApprovals     Kind = "approvals"     // approvals and grants
-	KindCredentials   Kind = "credentials"   // keys, devices, pairing, and the log of their changes
+	KindCredentials   Kind = "credentials"   // keys, devices, pairing, wakes, and the log of changes
 	KindLimits        Kind = "limits"        // rate limits of calls
 	KindAudit         Kind = "audit"         // the audit log and usage
 	KindConnection    Kind = "connection"    // connections that are opened and checked
@@ -91,7 +91,7 @@ func kindOfSpace(kind string) Kind {
 	switch kind {
 	case "approvals", "grants":
 		return KindApprovals
-	case "credentials", "pairings", "nonces", "devicetools", "waitingtools":
+	case "credentials", "pairings", "nonces", "devicetools", "waitingtools", "wakes":
 		return KindCredentials
 	case "blobs":
 		return KindCalls

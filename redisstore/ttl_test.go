@@ -123,7 +123,7 @@ func longestLife(key string) time.Duration {
 		strings.HasSuffix(key, "}:draft"), strings.HasSuffix(key, "}:trail"), strings.Contains(key, ":chats}"):
 		return 24 * time.Hour
 	case strings.Contains(key, ":credentials}"), strings.Contains(key, ":credentials/"),
-		strings.Contains(key, ":devicetools/"), strings.Contains(key, ":waitingtools}"):
+		strings.Contains(key, ":devicetools/"), strings.Contains(key, ":waitingtools}"), strings.Contains(key, "{:wakes}"):
 		return registry.CredentialIdle
 	case key == changesKey, key == lastChangeKey, strings.Contains(key, ":revoked}:"):
 		return registry.DefaultChangeTTL
@@ -188,6 +188,10 @@ func busyPairings(t *testing.T, s *Store) {
 	waiting := registry.DeviceTools{Waiting: []registry.ToolSpec{spec(t, "camera", "x")}}
 	for _, err := range []error{
 		s.PutNonce(ctx, tenant, "k1", "nonce", time.Minute), s.SetDeviceTools(ctx, tenant, "k1", waiting),
+		s.SetWake(ctx, registry.WakeRecord{Tenant: tenant, DeviceID: "d", User: "u"}),
+		s.PlanWake(ctx, tenant, "d", func(registry.WakeRecord) (registry.WakePlan, bool) {
+			return registry.WakePlan{Next: time.Now().Add(time.Hour)}, true
+		}),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -195,7 +199,7 @@ func busyPairings(t *testing.T, s *Store) {
 	}
 	for _, part := range []string{
 		":doc:request.", ":doc:code.", ":index:source.", ":doc:wrong.", ":nonces/", ":devicetools/",
-		":waitingtools}", ":doc:paired.",
+		":waitingtools}", ":doc:paired.", "{:wakes}:doc:", "{:wakes}:index:due",
 	} {
 		content, _ := keyspace(t, s.conn)
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(content)), func(k string) bool {

@@ -12,7 +12,7 @@ import (
 // Limits of what devices register to be woken.
 const (
 	MaxWakes       = 200_000 // of a tenant
-	MaxWakesOfUser = 1_000   // of a user with a name
+	MaxWakesOfUser = 256     // of a user with a name
 	MaxWakeTarget  = 2 << 10 // bytes of a URL or an endpoint
 	MaxWakeToken   = 4 << 10 // bytes of a token of FCM or APNs
 
@@ -76,8 +76,8 @@ func (w Wake) Target() string { return w.URL + w.Endpoint }
 // Equal reports whether two registrations say the same.
 func (w Wake) Equal(o Wake) bool { return reflect.DeepEqual(w, o) }
 
-// Checked returns the registration with its defaults. It fails with CodeInvalidRequest if a field is missing, malformed,
-// or belongs to another kind. It does not check where a URL leads.
+// Checked returns the registration with its defaults. It fails with CodeInvalidRequest if a field is missing,
+// malformed, or belongs to another kind. It does not check where a URL leads.
 func (w Wake) Checked() (Wake, error) {
 	if w.MinIntervalMS == 0 {
 		w.MinIntervalMS = DefaultWakeInterval.Milliseconds()

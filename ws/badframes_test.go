@@ -93,6 +93,7 @@ func BadFrames() []BadFrame {
 			"INVALID_MESSAGE", "url"},
 		{"part of a slot without size", part(`"type":"file","mime_type":"a/b","url":"/uploads/` +
 			strings.Repeat("A", 43) + `"`), "INVALID_MESSAGE", "size"},
+		{"wake of a device that did not declare it", `{"type":"register_wake","wake":{"kind":"webhook"}}`, "INVALID_MESSAGE", "wake"},
 		{"upload without id", `{"type":"upload_request","mime_type":"a/b","size":1}`, "INVALID_MESSAGE", "id"},
 		{"upload without type", `{"type":"upload_request","id":"1","size":1}`, "INVALID_MESSAGE", "mime_type"},
 		{"upload of nothing", `{"type":"upload_request","id":"1","mime_type":"a/b","size":0}`,

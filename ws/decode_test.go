@@ -74,6 +74,7 @@ func goodFrames() []string {
 		`{"type":"tool_result","id":"1","parts":[{"type":"file","mime_type":"a/b","url":"/uploads/` +
 			strings.Repeat("A", 43) + `","size":7}]}`,
 		`{"type":"upload_request","id":"1","mime_type":"video/mp4","size":12345678,"name":"clip.mp4"}`,
+		`{"type":"register_wake","wake":{"kind":"webhook","url":"https://example.com/"}}`, `{"type":"register_wake","wake":null}`,
 		`{"type":"tool_error","id":"1","error":"e","success":false}`,
 		`{"type":"message","content":"hi","debug":true}`,
 		`{"type":"abort"}`, ` { "type" : "regenerate" , "x":[{"y":"]}\""}] } `,

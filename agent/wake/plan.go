@@ -37,7 +37,7 @@ func earliest(r registry.WakeRecord, notBefore time.Time) time.Time {
 	return r.Wake.Quiet.End(at)
 }
 
-// begin returns the plan of a device that is to be woken, and whether to push now. write says that the plan has changed.
+// begin returns the plan of a device that is to be woken, and whether to push now. write says that the plan changed.
 // A plan for later stays: one push is for all calls that are queued until then.
 func begin(r registry.WakeRecord, now time.Time) (plan registry.WakePlan, push, write bool) {
 	plan = r.Plan

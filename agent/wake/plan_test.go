@@ -46,7 +46,8 @@ func fleet(t *testing.T, pods int, rec *recorder, need func() Need) []*Service {
 	store := memory.New(memory.Options{})
 	var all []*Service
 	for range pods {
-		s, err := New(Config{Store: store, Needed: func(context.Context, string, string) (Need, error) { return need(), nil }})
+		needed := func(context.Context, string, string) (Need, error) { return need(), nil }
+		s, err := New(Config{Store: store, Needed: needed})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +160,7 @@ func TestFailuresOfPushServices(t *testing.T) {
 		synctest.Wait()
 		wantPushes(t, rec, begin, 0, 30*time.Second, 10*time.Minute+30*time.Second)
 
-		rec, begin = &recorder{answer: []result{busy}}, time.Now()
+		rec = &recorder{answer: []result{busy}}
 		for _, s := range pods {
 			s.pushers[registry.WakeWebhook] = rec
 		}

@@ -52,7 +52,7 @@ func (s *Service) checkTarget(target string) error {
 		return err
 	}
 	if !s.cfg.AllowPrivate && !strings.HasPrefix(strings.ToLower(target), "https:") {
-		return errors.New("it must begin with https:")
+		return errors.New("only https URLs are allowed")
 	}
 	return nil
 }

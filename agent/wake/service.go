@@ -1,7 +1,7 @@
 // Package wake sends a push to devices that sleep, so that they connect and answer the calls that wait for them.
 //
-// A device registers how it is woken (Service.Register). Service.Wake asks for a push. The store decides which pod sends
-// it and when (plan.go): one push for all calls that are queued meanwhile, never more often than the device allows, not
+// A device registers how it is woken (Service.Register). Service.Wake asks for a push. The store decides which pod
+// sends it and when (plan.go): one push for all calls that are queued meanwhile, never more often than the device allows, not
 // in its quiet hours, later and later if the push service fails. Each pod also searches for planned pushes that are due
 // (sweep). The kinds of push services are in web.go and apps.go; what an answer means is in push.go.
 package wake
@@ -12,6 +12,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -86,9 +87,9 @@ type Service struct {
 
 // New returns a service that searches for planned pushes until Close.
 func New(cfg Config) (*Service, error) {
-	keys, err := cfg.read()
-	if err != nil {
-		return nil, err
+	keys, problems := cfg.read()
+	if len(problems) > 0 {
+		return nil, fmt.Errorf("wake: %s: %w", problems[0].Variable, problems[0].Err)
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	s := &Service{
@@ -217,7 +218,7 @@ func (s *Service) wake(ref registry.WakeRef, asked bool) Asked {
 	}
 	var record registry.WakeRecord
 	var push bool
-	err = s.cfg.Store.PlanWake(ctx, ref.Tenant, ref.DeviceID, func(r registry.WakeRecord) (p registry.WakePlan, write bool) {
+	decide := func(r registry.WakeRecord) (p registry.WakePlan, write bool) {
 		if push = false; !need.Wanted {
 			write = !r.Plan.Next.IsZero()
 			r.Plan.Next = time.Time{}
@@ -229,7 +230,8 @@ func (s *Service) wake(ref registry.WakeRef, asked bool) Asked {
 		p, push, write = begin(r, time.Now())
 		r.Plan, record = p, r
 		return p, write
-	})
+	}
+	err = s.cfg.Store.PlanWake(ctx, ref.Tenant, ref.DeviceID, decide)
 	switch {
 	case errors.Is(err, registry.ErrNoWake):
 		return Unregistered

@@ -31,10 +31,16 @@ type Settings struct {
 	Content        bool        `env:"CONTENT" envDefault:"false" doc:"Name the waiting calls' tools, and their number, in pushes. false: no content of a call leaves the gateway in a push."`
 }
 
-// Check returns an error that lists all invalid settings, with the names of their variables without FARHAND_WAKE_.
-func (s Settings) Check() error {
-	_, err := s.read()
-	return err
+// Problem is what is wrong with a setting.
+type Problem struct {
+	Variable string // without FARHAND_WAKE_
+	Err      error
+}
+
+// Check returns what is wrong with the settings.
+func (s Settings) Check() []Problem {
+	_, problems := s.read()
+	return problems
 }
 
 // keys are the decoded settings. A field is nil if its kind is not set up.
@@ -45,11 +51,11 @@ type keys struct {
 	apns    *ecdsa.PrivateKey
 }
 
-func (s Settings) read() (k keys, err error) {
-	var errs []error
-	note := func(name string, err error) {
+func (s Settings) read() (k keys, problems []Problem) {
+	var err error
+	note := func(variable string, err error) {
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+			problems = append(problems, Problem{variable, err})
 		}
 	}
 	if s.WebhookSecret != "" {
@@ -77,7 +83,7 @@ func (s Settings) read() (k keys, err error) {
 			note("APNS_URL", errors.New("must be an https URL"))
 		}
 	}
-	return k, errors.Join(errs...)
+	return k, problems
 }
 
 func readVAPID(text string) (*ecdh.PrivateKey, error) {

@@ -20,7 +20,7 @@ func (r *record) callOf(url, path, body string) *goldenAnswer {
 // TestGoldenFrames: a device registers tools, is called, answers in every way, and makes mistakes.
 func TestGoldenFrames(t *testing.T) {
 	t.Parallel()
-	p := startPod(t)
+	p := startPod(t, "FARHAND_WAKE_WEBHOOK_SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 	r := newRecord(t, "frames.txt")
 	r.name(p.id, "pod")
 
@@ -53,6 +53,17 @@ func TestGoldenFrames(t *testing.T) {
 	d.says("registered_tools", `{"type":"get_registered_tools"}`)
 	d.says("tools_registered", `{"type":"unregister_tools","names":["old","never-was"]}`)
 	d.says("error", `{"type":"unregister_tools","names":[7]}`)
+
+	r.section("Waking")
+	sleeper := r.dial("sleeper", p.url, "?session_id=sleeper")
+	sleeper.next("session_start")
+	sleeper.says("error", `{"type":"register_wake"}`)
+	sleeper.says("connected", `{"type":"connect","device_id":"sleeper","capabilities":["wake"]}`)
+	sleeper.says("wake_registered", `{"type":"register_wake","wake":{"kind":"webhook","url":"https://example.com/1"}}`)
+	sleeper.says("error", `{"type":"register_wake","wake":{"kind":"webhook","url":"https://10.0.0.1/"}}`)
+	sleeper.says("error", `{"type":"register_wake","wake":{"kind":"fcm","token":"t"}}`)
+	sleeper.says("wake_registered", `{"type":"register_wake","wake":null}`)
+	sleeper.leave()
 
 	r.section("Frames that are refused")
 	for _, frame := range []string{

@@ -123,6 +123,8 @@ var dashboards = []dashboard{
 			graph("Oldest approval", "s", "max by (instance) (farhand_approvals_oldest_seconds{$i})", "{{instance}}"),
 			rate("Requests to hooks", "farhand_hook_questions_total", "outcome"),
 			mean("Mean latency of hooks", "farhand_hook_seconds_total", "farhand_hook_questions_total", "hook"),
+			rate("Wakes of sleeping devices", "farhand_wakes_total", "did"),
+			rate("Pushes", "farhand_wake_pushes_total", "outcome"),
 			level("Connected MCP servers", "short", "farhand_mcp_server_up", "server"),
 			rate("Calls to MCP servers", "farhand_mcp_server_calls_total", "outcome"),
 			graph("Mean latency of MCP servers", "s", perSecond("farhand_mcp_server_seconds_total", "server", "")+" / "+

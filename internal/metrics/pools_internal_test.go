@@ -41,6 +41,7 @@ var poolRows = map[string]string{
 	"offered_bytes":              "offered tool definitions (bytes)",
 	"opening":                    "sessions being opened",
 	"parsing":                    longWork,
+	"pushes":                     "pushes being sent",
 	"reading":                    "audit log and usage reads",
 	"registering":                "tool definition checks and listings",
 	"requests":                   "authenticated requests",
@@ -56,6 +57,7 @@ var poolRows = map[string]string{
 	"validating":                 longWork,
 	"validating_answers":         longWork,
 	"waiting_requests":           "requests waiting for a call",
+	"wakes":                      "devices being woken",
 }
 
 // noRow are the pools that have none, and why.

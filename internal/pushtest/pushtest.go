@@ -55,8 +55,8 @@ type Push struct {
 	Claims map[string]any
 }
 
-// Open checks and decrypts a request to an endpoint of the subscription. publicKey is the sender's, in base64url; origin
-// is the endpoint's.
+// Open checks and decrypts a request to an endpoint of the subscription. publicKey is the sender's, in base64url;
+// origin is the endpoint's.
 func (s *Subscription) Open(r *http.Request, publicKey, origin string) (Push, error) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 	if err != nil {
@@ -105,8 +105,12 @@ func checkSender(header, publicKey, origin string) (claims map[string]any, err e
 // decodes its claims.
 func VerifyES256(token, publicKey string, claims any) error {
 	raw, err := base64.RawURLEncoding.DecodeString(publicKey)
-	if err != nil || len(raw) != 65 {
-		return errors.New("the public key is malformed")
+	if err != nil {
+		return err
+	}
+	key, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), raw)
+	if err != nil {
+		return err
 	}
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -115,9 +119,6 @@ func VerifyES256(token, publicKey string, claims any) error {
 	signature, err := base64.RawURLEncoding.DecodeString(parts[2])
 	if err != nil || len(signature) != 64 {
 		return errors.New("the signature is malformed")
-	}
-	key := &ecdsa.PublicKey{
-		Curve: elliptic.P256(), X: new(big.Int).SetBytes(raw[1:33]), Y: new(big.Int).SetBytes(raw[33:]),
 	}
 	sum := sha256.Sum256([]byte(parts[0] + "." + parts[1]))
 	r, s := new(big.Int).SetBytes(signature[:32]), new(big.Int).SetBytes(signature[32:])

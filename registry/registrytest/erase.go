@@ -26,6 +26,7 @@ var eraseTests = []subtest{
 				{Tenant: f.tenant, Day: day, User: user, Tool: "u", Usage: registry.Usage{Calls: 1}},
 			}))
 			f.remember(registry.ContinuationsOf(f.tenant, user), "id", []byte("data"), time.Minute)
+			f.must(f.store.SetWake(f.ctx, f.wake("phone of "+user, user)))
 			for range 2 {
 				f.ask(f.approval(func(a *registry.Approval) { a.Requester.User = user }), time.Minute)
 				f.ask(f.approval(func(a *registry.Approval) { a.Owner = user }), time.Minute)
@@ -37,7 +38,7 @@ var eraseTests = []subtest{
 		f.ask(f.approval(func(a *registry.Approval) { a.Requester.User, a.Owner = ben, ann }), time.Minute)
 		want := map[registry.PersonalKind]int{
 			registry.PersonalApprovals: 6, registry.PersonalCalls: 1, registry.PersonalContinuations: 1,
-			registry.PersonalMemories: 61, registry.PersonalUsage: 2,
+			registry.PersonalMemories: 61, registry.PersonalUsage: 2, registry.PersonalWakes: 1,
 		}
 		for round := range 2 {
 			for _, kind := range registry.PersonalKinds() {

@@ -130,7 +130,8 @@ function driveOne (sdk, report, makeStore) {
     }
     const given = { credential, session: o.session, name: o.name, deviceId: o.device_id, deviceName: o.device_name,
       platform: o.platform, labels: o.labels, token: o.token, store, parallelism: o.parallelism, silence: o.silence_ms,
-      backoff: { min: 1, max: 5 }, approver: o.approver && approver(o.approver) };
+      backoff: { min: 1, max: 5 }, approver: o.approver && approver(o.approver),
+      wake: o.wake && (() => ({ kind: "webhook", url: o.wake })) };
     if (ended) return;
     device = new sdk.Device(url, Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)));
     device.on("state", tell);

@@ -73,14 +73,14 @@ func (d *goDriver) run() {
 }
 
 type goOptions struct {
-	Session, Name, Platform, Token, Approver string
-	DeviceID                                 string `json:"device_id"`
-	DeviceName                               string `json:"device_name"`
-	Labels                                   map[string]string
-	Tools                                    []string
-	Parallelism                              int
-	SilenceMS                                int `json:"silence_ms"`
-	Pair, Store                              bool
+	Session, Name, Platform, Token, Approver, Wake string
+	DeviceID                                       string `json:"device_id"`
+	DeviceName                                     string `json:"device_name"`
+	Labels                                         map[string]string
+	Tools                                          []string
+	Parallelism                                    int
+	SilenceMS                                      int `json:"silence_ms"`
+	Pair, Store                                    bool
 }
 
 func (d *goDriver) start(url string, o goOptions) {
@@ -114,6 +114,11 @@ func (d *goDriver) start(url string, o goOptions) {
 	}
 	if o.SilenceMS > 0 {
 		options = append(options, client.WithSilence(time.Duration(o.SilenceMS)*time.Millisecond))
+	}
+	if o.Wake != "" {
+		options = append(options, client.WithWake(func(client.WakeOffer) *client.Wake {
+			return &client.Wake{Kind: "webhook", URL: o.Wake}
+		}))
 	}
 	if o.Approver != "" {
 		options = append(options, client.WithApprover(d.approver(o.Approver)))

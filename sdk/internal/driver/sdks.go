@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/farhand/farhand/sdk/internal/kotlintest"
@@ -23,12 +24,13 @@ type SDK struct {
 
 // SDKs returns all SDKs in the order of tables. typescript returns the folder of the compiled TypeScript SDK.
 func SDKs(typescript func() string) []SDK {
-	everything := []string{"conversation", "store"}
+	most := []string{"conversation", "store"}
+	everything := append(slices.Clone(most), "wake")
 	return []SDK{
 		{Flag: "go", Name: "Go", Has: everything, Prepare: goSDK},
 		{Flag: "node", Name: "Node.js", Has: everything, Shared: true, Prepare: node(typescript)},
-		{Flag: "python", Name: "Python", Has: everything, Shared: true, Prepare: python},
-		{Flag: "kotlin", Name: "Kotlin", Has: everything, Shared: true, Prepare: kotlin},
+		{Flag: "python", Name: "Python", Has: most, Shared: true, Prepare: python},
+		{Flag: "kotlin", Name: "Kotlin", Has: most, Shared: true, Prepare: kotlin},
 	}
 }
 

@@ -1,0 +1,69 @@
+package wake
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/farhand/farhand/internal/testkit"
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
+)
+
+// stuck is a push service that does not answer one tenant's pushes before the test ends.
+type stuck struct {
+	held atomic.Int64
+	end  chan struct{}
+	sent chan string
+}
+
+func (p *stuck) push(ctx context.Context, w registry.Wake, m message) result {
+	if w.Token == "greedy" {
+		p.held.Add(1)
+		select {
+		case <-p.end:
+		case <-ctx.Done():
+		}
+		return result{outcome: Sent}
+	}
+	p.sent <- m.DeviceID
+	return result{outcome: Sent}
+}
+
+// A tenant whose push service hangs, and who wakes more devices than the pod has places for, keeps half of the pod's
+// pushes and of its waiting devices. Another tenant's device is woken at once.
+func TestWakesAreShared(t *testing.T) {
+	store, p := memory.New(memory.Options{}), &stuck{end: make(chan struct{}), sent: make(chan string, 1)}
+	s, err := New(Config{Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.pushers[registry.WakeFCM] = p
+	t.Cleanup(func() { close(p.end); s.Close(t.Context()) })
+	register := func(tenant, device, token string) {
+		w := registry.Wake{Kind: registry.WakeFCM, Token: token}
+		if _, err := s.Register(t.Context(), tenant, "", device, w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 2 * maxPushes {
+		register("greedy", fmt.Sprint("d", i), "greedy")
+		s.Wake(t.Context(), "greedy", fmt.Sprint("d", i))
+	}
+	testkit.Eventually(t, "the greedy tenant has its share", func() bool { return p.held.Load() == maxPushes/2 })
+	for i := range maxAsked {
+		s.Wake(t.Context(), "greedy", fmt.Sprint("e", i))
+	}
+	if dropped := s.Stats().Asked[Dropped]; dropped != maxAsked/2+2*maxPushes {
+		t.Errorf("%d devices were dropped, want those beyond half of the pod's places", dropped)
+	}
+	register("modest", "phone", "modest")
+	s.Wake(t.Context(), "modest", "phone")
+	if got := testkit.Receive(t, "the modest tenant's push", p.sent); got != "phone" {
+		t.Errorf("pushed to %s", got)
+	}
+	if held := p.held.Load(); held != maxPushes/2 {
+		t.Errorf("the greedy tenant has %d pushes", held)
+	}
+}
