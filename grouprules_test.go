@@ -129,7 +129,8 @@ func TestGroupCallAsksOnce(t *testing.T) {
 	ctx, hangUp := context.WithCancel(t.Context()) // a question is withdrawn with its call
 	resp := make(chan error, 1)
 	go func() {
-		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, p.urls[0]+"/api/calls", strings.NewReader(`{"tool":"look"}`))
+		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, p.urls[0]+"/api/calls",
+			strings.NewReader(`{"tool":"look"}`))
 		req.Header.Set("Authorization", "Bearer ada")
 		_, err := http.DefaultClient.Do(req)
 		resp <- err
