@@ -45,7 +45,7 @@ type AgentConfig struct {
 	ModelIdle      time.Duration `env:"MODEL_IDLE_TIMEOUT" envDefault:"60s" doc:"Longest silence of a provider before or during an answer."`
 	ModelPrices    string        `env:"MODEL_PRICES_FILE" doc:"YAML or JSON file of the prices of models, for budgets of money (docs/tenants.md). It is reloaded on changes. Empty: models cost nothing."`
 	SystemPrompt   string        `env:"SYSTEM_PROMPT" envDefault:"You are a helpful assistant. The tools you can call live on the user's own devices." doc:"System prompt of every conversation."`
-	Builtins       []string      `env:"BUILTIN_TOOLS" envDefault:"time,sessions" doc:"Enabled tools of the gateway: time, sessions, read, write, edit, exec, bash, browser, nodes, node-invoke, canvas; or none. The default applies only with a model."`
+	Builtins       []string      `env:"BUILTIN_TOOLS" envDefault:"time,sessions" doc:"Enabled tools of the gateway: time, sessions, read, write, edit, exec, bash, browser, nodes, node-invoke, canvas, call_devices; or none. The default applies only with a model."`
 	OtherSessions  bool          `env:"OTHER_SESSIONS" envDefault:"false" doc:"Let a conversation use tools of the same user's other sessions, if its credentials name the user."`
 	Unconfirmed    bool          `env:"AGENT_UNCONFIRMED" envDefault:"false" doc:"Let models call tools without approval if their security_level is user_confirm, or if only tools have named the arguments. Models never get admin_only tools."`
 	AllowDebug     bool          `env:"ALLOW_DEBUG" envDefault:"true" doc:"Show devices and callers that request debug what the model receives, including the system prompt."`

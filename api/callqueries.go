@@ -43,8 +43,9 @@ func callQuery(who auth.Identity, q *params) (registry.CallQuery, error) {
 	states := each(registry.States(), func(s registry.State) string { return string(s) })
 	return registry.CallQuery{
 		Tenant: who.Tenant, UserID: cmp.Or(q.get("user"), who.Viewer()), DeviceID: q.get("device_id"),
-		Parent: q.get("parent"), State: registry.State(q.oneOf("state", states...)), Tool: q.toolName("tool"), SessionID: q.sessionID(),
-		Pod: q.get("pod"), From: q.time("from"), To: q.time("to"), Limit: q.limit(), Before: q.cursor(cursorCalls).Name,
+		Parent: q.get("parent"), State: registry.State(q.oneOf("state", states...)), Tool: q.toolName("tool"),
+		SessionID: q.sessionID(),
+		Pod:       q.get("pod"), From: q.time("from"), To: q.time("to"), Limit: q.limit(), Before: q.cursor(cursorCalls).Name,
 	}, q.failed()
 }
 

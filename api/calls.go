@@ -331,7 +331,8 @@ func summaryOf(r registry.Record) wire.CallRecord {
 		CallID: r.CallID, Tool: r.Tool, SessionID: r.SessionID, DeviceID: r.DeviceID, UserID: r.UserID,
 		Source: r.Source, TurnID: r.Turn, TraceID: r.TraceID, Mode: r.Mode, State: r.State, Status: r.State.Status(),
 		Dispatched: r.Dispatched, Late: r.Late, Timeline: each(r.Timeline, stepOf),
-		ParentID: r.Parent, TimeoutMS: r.TimeoutMS, ArgsDigest: r.ArgsDigest, Pod: r.Pod, Owner: r.Owner, ApprovalID: r.Approval,
+		ParentID: r.Parent, TimeoutMS: r.TimeoutMS, ArgsDigest: r.ArgsDigest, Pod: r.Pod, Owner: r.Owner,
+		ApprovalID: r.Approval,
 	}
 	if g := r.Group.With(r.Result); g != nil {
 		shown.Mode, shown.Counts = g.Mode, g.Counts

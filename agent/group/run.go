@@ -97,7 +97,7 @@ func (r *run) phase(ctx context.Context, from targets) error {
 		switch {
 		case r.decided():
 			stop(errDecided)
-		case len(r.held) > registry.MaxApprovedDevices:
+		case e.held != nil && len(r.held) > registry.MaxApprovedDevices:
 			enough(errCrowd)
 		}
 	}
@@ -151,6 +151,13 @@ func (r *run) waitTurn(ctx context.Context) bool {
 // call runs a child, on a goroutine of its own.
 func (r *run) call(ctx context.Context, t target) (e ended) {
 	e.slot = t.slot
+	if t.away {
+		e.row = Row{
+			SessionID: t.at.SessionID, State: registry.StateRejected,
+			Err: registry.UnknownSession().With(registry.DispatchedNo),
+		}
+		return e
+	}
 	c := agent.ChildCall{
 		DeviceCall: agent.DeviceCall{
 			Tool: r.args.Tool, Args: r.args.Args, Target: t.at, Select: registry.SelectNewest,

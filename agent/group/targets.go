@@ -15,6 +15,7 @@ const pageSize = 100
 type target struct {
 	route registry.Route  // from a listing; zero: named by at
 	at    registry.Target // of a device in a list
+	away  bool            // the caller does not reach it
 	held  *held           // its child needed approval, and is continued; nil: it is new
 	slot  *share.Grant    // of the pod, for its child
 }
@@ -50,12 +51,8 @@ func named(scope registry.Target, d Devices) *list {
 	}
 	for _, id := range d.SessionIDs {
 		at := scope
-		if at.SessionID == "" || at.SessionID == id { // else the target keeps the other id, and is refused
-			at.SessionID = id
-		} else {
-			at.DeviceID = id
-		}
-		l = append(l, target{at: at})
+		at.SessionID = id
+		l = append(l, target{at: at, away: scope.SessionID != "" && scope.SessionID != id})
 	}
 	return &l
 }

@@ -90,6 +90,9 @@ func (a *application) listApprovals(ctx context.Context, r remote, asJSON bool) 
 }
 
 func (p approvalView) where() string {
+	if len(p.Devices) > 0 {
+		return fmt.Sprintf("%d devices", len(p.Devices))
+	}
 	where := strings.TrimSpace(claimed(p.DeviceName) + " " + p.SessionID)
 	if p.LooksLike != "" {
 		where += fmt.Sprintf(" (its id %q %s)", p.DeviceID, looksLike(p.LooksLike))
@@ -216,6 +219,9 @@ func (a *application) showApproval(ctx context.Context, r remote, id string) err
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %s  on %s, asked by %s, %s\n", p.ID, p.Tool, p.where(), asks(p.Requester), p.outcome())
 	fmt.Fprintf(&b, "  why: %s\n", p.Reason)
+	for _, d := range p.Devices {
+		fmt.Fprintf(&b, "  device: %s\n", strings.TrimSpace(claimed(d.Name)+" "+d.DeviceID+" "+d.SessionID))
+	}
 	for _, s := range p.Arguments {
 		fmt.Fprintf(&b, "  %s = %s: %s\n", s.Pointer, s.Value, firstSeen(s))
 	}

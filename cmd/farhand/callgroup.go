@@ -97,8 +97,8 @@ func groupLine(r wire.GroupResult) string {
 	case said == "" && r.Output != nil:
 		said = *r.Output
 	}
-	return fmt.Sprintf("%s\t%s\t%s\n", oneLine(cmp.Or(r.DeviceID, r.SessionID), shownID), oneLine(string(r.State), shownID),
-		oneLine(said, maxGroupLine))
+	return fmt.Sprintf("%s\t%s\t%s\n", oneLine(cmp.Or(r.DeviceID, r.SessionID), shownID),
+		oneLine(string(r.State), shownID), oneLine(said, maxGroupLine))
 }
 
 // maxGroupLine is how many characters of an output a line shows. --json prints all.

@@ -156,6 +156,8 @@ class Approval(_Approval, total=False):
     """A user, a credential or a device; two of them with `by: two`."""
     device_id: str
     device_name: str
+    devices: list[ApprovedDevice]
+    """The devices of a group call, instead of the three members above. The approval covers one call of each."""
     looks_like: str
     """The device_id of a paired device that looks similar."""
     scope: Literal["once", "always_tool", "always_args"]
@@ -235,6 +237,8 @@ class ApprovalRow(_ApprovalRow, total=False):
     """A user, a credential or a device; two of them with `by: two`."""
     device_id: str
     device_name: str
+    devices: list[ApprovedDevice]
+    """The devices of a group call, instead of the three members above. The approval covers one call of each."""
     looks_like: str
     """The device_id of a paired device that looks similar."""
     scope: Literal["once", "always_tool", "always_args"]
@@ -249,6 +253,21 @@ ApprovalState = Literal["pending", "allowed", "denied", "expired", "withdrawn"]
 """The state of an approval. `expired`: no decision came in time, so the call was denied. `withdrawn`: the call ended
 first.
 """
+
+
+class _ApprovedDevice(TypedDict):
+    """The members of ApprovedDevice that are always there."""
+
+    session_id: str
+
+
+class ApprovedDevice(_ApprovedDevice, total=False):
+    """One of the devices that an approval covers."""
+
+    device_id: str
+    name: str
+    """As the device calls itself."""
+    user_id: str
 
 
 class ApprovedTool(TypedDict):
@@ -511,7 +530,8 @@ class _CallRecord(TypedDict):
     dispatched: Dispatched
     late: bool
     """The answer came after the caller had received another outcome."""
-    mode: Literal["sync", "async"]
+    mode: Literal["sync", "async", "all", "first", "quorum", "race"]
+    """Of a group call, its own: `all`, `first`, `quorum` or `race`."""
     pod: str
     """The pod that received the request."""
     state: CallState
@@ -532,6 +552,8 @@ class CallRecord(_CallRecord, total=False):
     """
     args_digest: str
     """Equal for equal arguments. The arguments are not stored."""
+    counts: GroupCounts
+    """Of a group call that has ended."""
     device_id: str
     error: str
     expires_at: str
@@ -544,6 +566,8 @@ class CallRecord(_CallRecord, total=False):
     output_violations: OutputViolations
     owner: str
     """The pod that delivered the call to the device."""
+    parent_id: str
+    """The group call that this call is a child of."""
     parts: Parts
     place: int
     """Of a queued call: its place in the queue of its device, from 1 on, if one call was read."""
@@ -1045,6 +1069,8 @@ class Decision(_Decision, total=False):
     """A user, a credential or a device; two of them with `by: two`."""
     device_id: str
     device_name: str
+    devices: list[ApprovedDevice]
+    """The devices of a group call, instead of the three members above. The approval covers one call of each."""
     grant: Grant
     looks_like: str
     """The device_id of a paired device that looks similar."""
@@ -1310,6 +1336,125 @@ class GrantList(TypedDict):
     grants: list[Grant]
 
 
+class GroupAnswerProblem(TypedDict):
+    """Why the call ended early."""
+
+    code: ErrorCode
+    detail: str
+
+
+class _GroupAnswer(TypedDict):
+    """The members of GroupAnswer that are always there."""
+
+    call_id: str
+    """Of the parent."""
+    counts: GroupCounts
+    mode: GroupMode
+    results: list[GroupResult]
+    state: Literal["succeeded", "failed", "cancelled", "timed_out", "rejected"]
+    """`succeeded`: the call has what its mode asks for, with `all` a result of every device."""
+
+
+class GroupAnswer(_GroupAnswer, total=False):
+    """The table of a group call. It is streamed: results come as devices answer."""
+
+    error: str
+    """Why the call has not what its mode asks for, if known."""
+    problem: GroupAnswerProblem
+    """Why the call ended early."""
+
+
+class GroupCounts(TypedDict):
+    """GroupCounts say what became of the devices of a group call. Each device that was called is counted once more, as
+    succeeded, failed, cancelled or queued.
+    """
+
+    cancelled: int
+    """The outcome no longer mattered."""
+    devices: int
+    """That were called."""
+    failed: int
+    """The tool failed, or the call has no result."""
+    queued: int
+    """The call waits for its device."""
+    skipped: int
+    """Skipped devices matched the target and were not called, as far as known when the call ended: it was decided or
+    out of time before, or they connected only after it had begun.
+    """
+    succeeded: int
+
+
+GroupMode = Literal["all", "first", "quorum", "race"]
+"""When a group call has what it asks for."""
+
+
+class _GroupRequest(TypedDict):
+    """The members of GroupRequest that are always there."""
+
+    tool: ToolName
+
+
+class GroupRequest(_GroupRequest, total=False):
+    """GroupRequest calls one tool of many devices: one parent call with a child call for each device."""
+
+    args: dict[str, Any]
+    """The same for every device. Validated against each device's definition of the tool."""
+    concurrency: int
+    """Devices at a time; default 64."""
+    device_timeout_ms: int
+    """How long each device may take. Default: the tool's timeout, otherwise the gateway's (30 s)."""
+    idempotency_key: IdempotencyKey
+    mode: GroupMode
+    """`all` (default): every device. `first`: until one succeeds; the others are cancelled. `quorum`: until `quorum`
+    devices succeed. `race`: the next device is called after `stagger_ms` without an answer, or after a failure, until
+    one succeeds.
+    """
+    quorum: int
+    """With the mode `quorum`."""
+    select: Literal["all"]
+    """Every device that the target matches."""
+    stagger_ms: int
+    """With the mode `race`; default 500."""
+    target: GroupTarget
+    """Default: all connected devices that the caller can use and that offer the tool."""
+    timeout_ms: int
+    """How long the whole call may take. Default: 5 minutes. Longer timeouts are cut to the gateway's maximum."""
+
+
+class GroupResultProblem(TypedDict):
+    """Part of another type."""
+
+    code: ErrorCode
+    detail: str
+
+
+class _GroupResult(TypedDict):
+    """The members of GroupResult that are always there."""
+
+    state: CallState
+
+
+class GroupResult(_GroupResult, total=False):
+    """What became of the call of one device: as CallAnswer, or with a problem."""
+
+    call_id: str
+    """Of the child."""
+    device_id: str
+    dispatched: Dispatched
+    """With problem: whether the device may have acted."""
+    duration_ms: int
+    error: str
+    output: str
+    """Absent in the answer to a repeated request."""
+    output_violations: OutputViolations
+    parts: Parts
+    problem: GroupResultProblem
+    session_id: SessionID
+    structured: Any
+    success: bool
+    """Absent, like the next four members, without a result."""
+
+
 class _GroupRow(TypedDict):
     """The members of GroupRow that are always there."""
 
@@ -1337,6 +1482,15 @@ class GroupRow(_GroupRow, total=False):
     security_level: Literal["safe", "user_confirm", "admin_only"]
     timeout_ms: int
     """The timeout of a call that sets none."""
+
+
+class GroupTarget(TypedDict, total=False):
+    """GroupTarget selects devices: by user and labels, which must all match, or by a list of ids."""
+
+    device_ids: list[str]
+    labels: Labels
+    session_ids: list[str]
+    user_id: str
 
 
 class Health(TypedDict):
@@ -2822,6 +2976,8 @@ class TurnApproval(_TurnApproval, total=False):
     """A user, a credential or a device; two of them with `by: two`."""
     device_id: str
     device_name: str
+    devices: list[ApprovedDevice]
+    """The devices of a group call, instead of the three members above. The approval covers one call of each."""
     looks_like: str
     """The device_id of a paired device that looks similar."""
     scope: Literal["once", "always_tool", "always_args"]
