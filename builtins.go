@@ -287,6 +287,7 @@ const noBlobs = "none"
 type files interface {
 	agent.Files
 	api.Files
+	agent.Uploads
 	ws.Uploads
 	Close() error
 }

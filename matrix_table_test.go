@@ -96,12 +96,15 @@ var matrix = []line{
 	{"POST /api/approvals/{id}", "approver", "approval", 200, 404, `{"decision":"deny"}`},
 	{"GET /api/grants", "approver", "", 200, 0, ""},
 	{"DELETE /api/grants/{id}", "approver", "grant", 200, 404, ""},
+	{"POST /api/uploads", "caller", "", 201, 0, `{"size":1,"sha256":"` + someSum + `"}`},
 	{"PUT /uploads/{slot}", everybody, "", 404, 0, "x"}, // of an unknown slot: the secret is the credential
 	{"GET /blobs/{id}", everybody, "", 404, 0, ""},
 	{"GET /metrics", admins, "", 200, 0, ""},
 	{"GET /ws/chat", "device", "", 400, 0, ""}, // no handshake; the sockets are below
 	{"GET /ws/mcp", "device", "", 400, 0, ""},
 }
+
+const someSum = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 const mcpList = `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
 

@@ -217,7 +217,8 @@ func (call *deferredCall) request(a registry.Approval) Request {
 	}
 	return Request{
 		CallID: a.CallID, Caller: call.Caller, Tool: call.Tool, Args: call.Args.JSON, Target: target,
-		Timeout: call.Timeout, Endpoint: call.Endpoint, Context: call.Context, Model: call.Model, Async: true,
+		Order: call.Order, Timeout: call.Timeout, Endpoint: call.Endpoint, Context: call.Context, Model: call.Model,
+		Async:     true,
 		argsBytes: call.Args.Len(),
 	}
 }

@@ -101,6 +101,7 @@ type Config struct {
 	Live       Live              // ends calls that outlive their caller's identity; nil: never
 	Places     Places            // finds the pod with the state of local tools; nil: this pod has all of it
 	Defaults   Defaults          // chooses among several devices of a user; nil: the call is ambiguous
+	Uploads    Uploads           // gives devices files for arguments; nil: calls cannot have any
 	Files      Files             // stores parts of local tools that are too long to be inline; nil: they are dropped
 	Log        *slog.Logger      // default: discard
 	Tracer     trace.Tracer      // continues the traces of deferred calls; default: off

@@ -224,5 +224,6 @@ func (s *Service) found(ctx context.Context, tenant, user string, r Receipt) err
 			return err
 		}
 	}
-	return nil
+	uploads := registry.Uploader{Tenant: tenant, Key: registry.Requester{User: user}.Key()}.Session()
+	return s.cfg.Store.DropBlobsOf(ctx, registry.Key{Tenant: tenant, Session: uploads})
 }
