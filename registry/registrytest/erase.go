@@ -25,6 +25,7 @@ var eraseTests = []subtest{
 				{Tenant: f.tenant, Day: day, User: user, Tool: "t", Usage: registry.Usage{Calls: 1}},
 				{Tenant: f.tenant, Day: day, User: user, Tool: "u", Usage: registry.Usage{Calls: 1}},
 			}))
+			f.must(f.store.SetDefaultDevice(f.ctx, f.tenant, user, "phone"))
 			f.remember(registry.ContinuationsOf(f.tenant, user), "id", []byte("data"), time.Minute)
 			for range 2 {
 				f.ask(f.approval(func(a *registry.Approval) { a.Requester.User = user }), time.Minute)
@@ -37,7 +38,7 @@ var eraseTests = []subtest{
 		f.ask(f.approval(func(a *registry.Approval) { a.Requester.User, a.Owner = ben, ann }), time.Minute)
 		want := map[registry.PersonalKind]int{
 			registry.PersonalApprovals: 6, registry.PersonalCalls: 1, registry.PersonalContinuations: 1,
-			registry.PersonalMemories: 61, registry.PersonalUsage: 2,
+			registry.PersonalMemories: 61, registry.PersonalUsage: 2, registry.PersonalDefault: 1,
 		}
 		for round := range 2 {
 			for _, kind := range registry.PersonalKinds() {
