@@ -213,7 +213,7 @@ func TestForegroundAndDefaultDevice(t *testing.T) {
 	wants("snap", onPhone, "by phone")
 	wants("ring", user, "by phone") // the only one in the foreground
 	url := p.urls[1] + "/api/users/ann/default-device"
-	for who, want := range map[string]int{ben: http.StatusNotFound, ann: http.StatusOK, pairToken: http.StatusOK} {
+	for who, want := range map[string]int{ben: http.StatusForbidden, ann: http.StatusOK, pairToken: http.StatusOK} {
 		if status := p.ask(http.MethodPut, url, who, nil, map[string]any{"device_id": "tablet"}, nil); status != want {
 			t.Errorf("status %d, want %d", status, want)
 		}
@@ -227,7 +227,7 @@ func TestForegroundAndDefaultDevice(t *testing.T) {
 	if _, text := send(t, url, "", ann); !strings.Contains(text, `"phone"`) {
 		t.Error(text)
 	}
-	if status, _ := send(t, url, "", ben); status != http.StatusNotFound {
+	if status, _ := send(t, url, "", ben); status != http.StatusForbidden {
 		t.Errorf("another user reads it: status %d", status)
 	}
 	if status := p.ask(http.MethodDelete, url, ann, nil, nil, nil); status != http.StatusNoContent {
