@@ -156,6 +156,8 @@ class Approval(_Approval, total=False):
     """A user, a credential or a device; two of them with `by: two`."""
     device_id: str
     device_name: str
+    effects: ToolEffects
+    """What the tool declares about its calls."""
     looks_like: str
     """The device_id of a paired device that looks similar."""
     scope: Literal["once", "always_tool", "always_args"]
@@ -235,6 +237,8 @@ class ApprovalRow(_ApprovalRow, total=False):
     """A user, a credential or a device; two of them with `by: two`."""
     device_id: str
     device_name: str
+    effects: ToolEffects
+    """What the tool declares about its calls."""
     looks_like: str
     """The device_id of a paired device that looks similar."""
     scope: Literal["once", "always_tool", "always_args"]
@@ -307,6 +311,7 @@ AuditAction = Literal[
     "key.rotate",
     "device.rotate",
     "user.erase",
+    "user.default_device",
 ]
 """The action that was done or denied."""
 
@@ -565,6 +570,7 @@ class CallRequest(TypedDict, total=False):
     idempotency_key: IdempotencyKey
     mode: Literal["sync", "async"]
     """Default: `sync`. `async`: respond with 202 once the call has a record; the call continues in the background."""
+    ordered: Ordered
     select: Literal["any", "newest"]
     """The session to use if several match. `any`: any of them. `newest`: the last connected of those that define the
     tool like the longest connected one. Among several with the same `device_id`, both use the longest connected one.
@@ -1034,6 +1040,8 @@ class Decision(_Decision, total=False):
     """A user, a credential or a device; two of them with `by: two`."""
     device_id: str
     device_name: str
+    effects: ToolEffects
+    """What the tool declares about its calls."""
     grant: Grant
     looks_like: str
     """The device_id of a paired device that looks similar."""
@@ -1060,6 +1068,12 @@ class DecisionRequest(_DecisionRequest, total=False):
     """With `allow-always`: how long the grant lasts; default 30 days."""
     scope: Literal["tool", "arguments"]
     """With `allow-always`: the tool with any arguments, or only with these."""
+
+
+class DefaultDevice(TypedDict):
+    """The device of a user that is called if several match."""
+
+    device_id: str
 
 
 class _Device(TypedDict):
@@ -1204,6 +1218,7 @@ ErrorCode = Literal[
     "invalid_result",
     "lost",
     "method_not_allowed",
+    "needs_foreground",
     "not_connected",
     "not_found",
     "payload_too_large",
@@ -1320,10 +1335,12 @@ class GroupRow(_GroupRow, total=False):
     annotations: Annotations
     approval: Literal["required"]
     """Each call of the caller needs a person's approval."""
+    effects: ToolEffects
     output_schema: OutputSchema
     reason: str
     """Why the caller may not call it; absent if it may."""
     security_level: Literal["safe", "user_confirm", "admin_only"]
+    tags: ToolTags
     timeout_ms: int
     """The timeout of a call that sets none."""
 
@@ -1538,6 +1555,7 @@ class _MCPTool(TypedDict):
 class MCPTool(_MCPTool, total=False):
     """A tool in the format of MCP's tools/list."""
 
+    _meta: ToolMeta
     annotations: Annotations
     outputSchema: OutputSchema
 
@@ -1756,6 +1774,12 @@ class OpenAIToolList(_OpenAIToolList, total=False):
     next_cursor: NextCursor
     output_schemas: OutputSchemas
 
+
+Ordered = Literal[True, False, "tool"]
+"""Ordered makes the calls that set it run one at a time on a device, in the order in which they were accepted. `true`:
+the calls of the session with `true`. `tool`: the calls of the tool with `tool`. An asynchronous call is accepted when
+the response arrives. The timeout includes the wait. Tools of the gateway ignore it.
+"""
 
 OutputSchema = dict[str, Any]
 """The JSON Schema (2020-12) of the tool's output; absent if unknown. Results are checked against it."""
@@ -2108,6 +2132,8 @@ class ProblemCandidatesItem(_ProblemCandidatesItem, total=False):
     """Part of another type."""
 
     device_id: str
+    foreground: bool
+    """The device says that its app is in the foreground."""
     name: str
     user_id: str
 
@@ -2619,10 +2645,12 @@ class Tool(_Tool, total=False):
     annotations: Annotations
     approval: Literal["required"]
     """Each call of the caller needs a person's approval."""
+    effects: ToolEffects
     output_schema: OutputSchema
     reason: str
     """Why the caller may not call it; absent if it may."""
     security_level: Literal["safe", "user_confirm", "admin_only"]
+    tags: ToolTags
     timeout_ms: int
     """The timeout of a call that sets none."""
 
@@ -2634,6 +2662,23 @@ class ToolDecision(TypedDict, total=False):
     """Waiting tools, each with the hash of the reviewed definition."""
     reject: list[str]
     """Names of tools the device must not offer."""
+
+
+_ToolEffectsKeywords = TypedDict("_ToolEffectsKeywords", {"class": "Literal[\"read\", \"write\", \"external\", \"people\"]"})
+
+
+class ToolEffects(_ToolEffectsKeywords, total=False):
+    """What a tool declares about its calls. If it declares no class, its annotations imply one. It comes from the
+    device and is not verified.
+    """
+
+    cost: Literal["free", "metered", "high"]
+    needs_foreground: bool
+    """The app must be in the foreground. A call for a device in the background is refused or waits in the queue."""
+    permission: str
+    """The platform's permission that the tool uses, such as camera."""
+    typical_ms: int
+    """How long a call usually takes. It sets no timeout."""
 
 
 class _ToolGroupList(TypedDict):
@@ -2659,6 +2704,9 @@ class ToolList(_ToolList, total=False):
 
     next_cursor: NextCursor
 
+
+ToolMeta = dict[str, Any]
+"""The effects and tags of an MCP tool, as `farhand/effects` and `farhand/tags`."""
 
 ToolName = str
 """Letters and decimal digits of any script, and `_`; after the first character marks, `.` and `-` also."""
@@ -2687,6 +2735,7 @@ class ToolRow(_ToolRow, total=False):
     """Each call of the caller needs a person's approval."""
     device_id: str
     device_name: str
+    effects: ToolEffects
     labels: Labels
     output_schema: OutputSchema
     pod: str
@@ -2695,9 +2744,14 @@ class ToolRow(_ToolRow, total=False):
     """Why the caller may not call it; absent if it may."""
     security_level: Literal["safe", "user_confirm", "admin_only"]
     session_id: SessionID
+    tags: ToolTags
     timeout_ms: int
     """The timeout of a call that sets none."""
     user_id: str
+
+
+ToolTags = list[str]
+"""Short names for filters, in order."""
 
 
 class Transcript(TypedDict):
@@ -2786,6 +2840,8 @@ class TurnApproval(_TurnApproval, total=False):
     """A user, a credential or a device; two of them with `by: two`."""
     device_id: str
     device_name: str
+    effects: ToolEffects
+    """What the tool declares about its calls."""
     looks_like: str
     """The device_id of a paired device that looks similar."""
     scope: Literal["once", "always_tool", "always_args"]
@@ -2925,6 +2981,33 @@ class TurnToolResult(_TurnToolResult, total=False):
     parts: PartList
 
 
+class Upload(TypedDict):
+    """A slot. PUT the bytes to `url`, with Content-Length and Content-Type as asked for, and name the upload in
+    arguments as `{"$upload": "upload_id"}`. The device gets `{"url", "sha256", "size", "mime_type"}` in its place.
+    """
+
+    expires_at: Time
+    """For the upload."""
+    upload_id: str
+    url: str
+    """Relative to the gateway."""
+
+
+class _UploadRequest(TypedDict):
+    """The members of UploadRequest that are always there."""
+
+    sha256: str
+    size: int
+    """In bytes."""
+
+
+class UploadRequest(_UploadRequest, total=False):
+    """UploadRequest asks for a slot for a file that is an argument of a call."""
+
+    mime_type: str
+    """Default: `application/octet-stream`."""
+
+
 _UsageListKeywords = TypedDict("_UsageListKeywords", {"from": "str"})
 
 
@@ -2981,8 +3064,10 @@ class WaitingDefinition(_WaitingDefinition, total=False):
     """A definition of a device's tool."""
 
     annotations: Annotations
+    effects: ToolEffects
     output_schema: OutputSchema
     security_level: Literal["safe", "user_confirm", "admin_only"]
+    tags: ToolTags
     timeout_ms: int
 
 
@@ -3004,6 +3089,8 @@ class WaitingTool(_WaitingTool, total=False):
     before: WaitingDefinition
     changed: list[str]
     """The changed fields."""
+    effects: ToolEffects
     output_schema: OutputSchema
     security_level: Literal["safe", "user_confirm", "admin_only"]
+    tags: ToolTags
     timeout_ms: int
