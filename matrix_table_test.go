@@ -60,7 +60,7 @@ var matrix = []line{
 	{"GET /.well-known/oauth-protected-resource/{path}", everybody, "", 404, 0, ""},
 	{"GET /api/keys", admins, "", 200, 0, ""},
 	{"POST /api/keys", admins, "", 201, 0, `{"roles":["caller"],"user_id":"anna"}`},
-	{"DELETE /api/users/{id}", admins, "", 200, 0, ""},               // of a user with this id, of which there is nothing
+	{"DELETE /api/users/{id}", admins, "", 200, 0, ""},             // of a user with this id, of which there is nothing
 	{"GET /api/users/{id}/default-device", admins, "", 404, 0, ""}, // also the user, whom no actor is
 	{"PUT /api/users/{id}/default-device", admins, "", 200, 0, `{"device_id":"phone"}`},
 	{"DELETE /api/users/{id}/default-device", admins, "", 204, 0, ""},
