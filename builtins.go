@@ -290,6 +290,7 @@ const noBlobs = "none"
 type files interface {
 	agent.Files
 	api.Files
+	agent.Uploads
 	ws.Uploads
 	Close() error
 }

@@ -62,8 +62,8 @@ var matrix = []line{
 	{"GET /.well-known/oauth-protected-resource/{path}", everybody, "", 404, 0, ""},
 	{"GET /api/keys", admins, "", 200, 0, ""},
 	{"POST /api/keys", admins, "", 201, 0, `{"roles":["caller"],"user_id":"anna"}`},
-	{"DELETE /api/users/{id}", admins, "", 200, 0, ""},               // of a user with this id, of which there is nothing
-	{"GET /api/users/{id}/default-device", "caller", "", 404, 0, ""}, // of another user, or without a default
+	{"DELETE /api/users/{id}", admins, "", 200, 0, ""},             // of a user with this id, of which there is nothing
+	{"GET /api/users/{id}/default-device", admins, "", 404, 0, ""}, // also the user, whom no actor is
 	{"PUT /api/users/{id}/default-device", admins, "", 200, 0, `{"device_id":"phone"}`},
 	{"DELETE /api/users/{id}/default-device", admins, "", 204, 0, ""},
 	{"POST /api/keys/{id}/rotate", admins, "key", 200, 404, `{"overlap":60}`},
@@ -101,12 +101,15 @@ var matrix = []line{
 	{"POST /api/approvals/{id}", "approver", "approval", 200, 404, `{"decision":"deny"}`},
 	{"GET /api/grants", "approver", "", 200, 0, ""},
 	{"DELETE /api/grants/{id}", "approver", "grant", 200, 404, ""},
+	{"POST /api/uploads", "caller", "", 201, 0, `{"size":1,"sha256":"` + someSum + `"}`},
 	{"PUT /uploads/{slot}", everybody, "", 404, 0, "x"}, // of an unknown slot: the secret is the credential
 	{"GET /blobs/{id}", everybody, "", 404, 0, ""},
 	{"GET /metrics", admins, "", 200, 0, ""},
 	{"GET /ws/chat", "device", "", 400, 0, ""}, // no handshake; the sockets are below
 	{"GET /ws/mcp", "device", "", 400, 0, ""},
 }
+
+const someSum = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 const mcpList = `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
 

@@ -206,3 +206,21 @@ func boxed(t *testing.T, c *farhand.ToolsConfig) {
 	t.Cleanup(engine.Stop)
 	c.Sandbox, c.DockerHost, c.SandboxImage = farhand.SandboxDocker, engine.Host(), dockertest.Image
 }
+
+// A model that reaches people a second time with the same arguments in one turn waits for a person, who is not there.
+func TestPeopleAreReachedTwiceOnlyWithApproval(t *testing.T) {
+	t.Parallel()
+	notify := deviceTool{
+		client.Tool{Name: "notify", Effects: &client.Effects{Class: "people"}},
+		func(context.Context, client.Call) (any, error) { return "shown", nil },
+	}
+	h := newHome(t, []deviceTool{notify}, func(*farhand.Config) {})
+	const once, other = `{"text":"tea"}`, `{"text":"milk"}`
+	for range 2 { // each turn may reach people once
+		calls := h.turn(h.keys["caller main"], "main", "notify", once, "notify", other, "notify", once)
+		if len(calls) != 3 || calls[0].Status != "completed" || calls[1].Status != "completed" ||
+			calls[2].Status != "failed" || !strings.Contains(calls[2].Output, "rule repeated") {
+			t.Errorf("%+v", calls)
+		}
+	}
+}

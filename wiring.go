@@ -183,7 +183,7 @@ func (g *Gateway) openOperation(a *core) (err error) {
 		Router: g.pod.Router, CallLog: g.pod.Calls, Policy: a.rules, Schemas: a.schemas, LocalTools: a.localTools,
 		Guards: []agent.Hook{agent.NewBudgets(g.budgets), loops}, Hooks: hooks,
 		Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout,
-		Log: g.log, Tracer: g.tracer, Pod: g.pod.ID(), Live: g.live, Audit: g.audit, Files: g.files,
+		Log: g.log, Tracer: g.tracer, Pod: g.pod.ID(), Live: g.live, Audit: g.audit, Files: g.files, Uploads: g.files,
 		Places: g.pod.Places, Queue: g.pod.Queue, QueueTTL: g.cfg.Queue.TTL, Defaults: a.store,
 		Meter:     meters{g.monitor.set.Calls, g.usage, callBytes{g.budgets}},
 		Limits:    agent.NewRateLimits(a.store, g.cfg.callLimits(), g.cfg.LimitsFail == limitsOpen, g.log),

@@ -104,6 +104,7 @@ type Config struct {
 	Queue      Queue             // holds calls for sleeping devices; nil: no call is queued
 	QueueTTL   time.Duration     // the longest that a call may wait there; default 24 h
 	Defaults   Defaults          // chooses among several devices of a user; nil: the call is ambiguous
+	Uploads    Uploads           // gives devices files for arguments; nil: calls cannot have any
 	Files      Files             // stores parts of local tools that are too long to be inline; nil: they are dropped
 	Log        *slog.Logger      // default: discard
 	Tracer     trace.Tracer      // continues the traces of held calls; default: off

@@ -195,6 +195,11 @@ func (i *Invoker) admit(ctx context.Context, p *prepared) (err error) {
 		p.inv.Timeout = min(p.inv.Timeout, p.req.atMost)
 	}
 	p.inv.Deadline = p.start.Add(p.inv.Timeout)
+	if p.local == nil {
+		if err = i.giveUploads(ctx, &p.inv); err != nil {
+			return err
+		}
+	}
 	if err = i.hooks.before(ctx, i.cfg.Log, &p.inv); err != nil {
 		return err
 	}

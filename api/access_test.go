@@ -8,6 +8,7 @@ import (
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/agent/blobs"
+	"github.com/farhand/farhand/registry/memory"
 )
 
 // A line of the table that does not say who may use its route keeps the gateway from starting.
@@ -16,7 +17,7 @@ func TestEveryRouteSaysWhoMayUseIt(t *testing.T) {
 	h := &handler{Config: Config{
 		Device: http.NotFoundHandler(), DeviceMCP: http.NotFoundHandler(), Metrics: http.NotFoundHandler(),
 		Pairing: &pairing.Service{},
-		Files:   &blobs.Service{},
+		Files:   &blobs.Service{}, Defaults: memory.New(memory.Options{}),
 	}}
 	for _, r := range h.routes() {
 		if a := r.who; a != everybody && a != admins && (a&roles == 0 || a&^roles != 0) {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
@@ -12,7 +13,7 @@ import (
 
 const pathDefaultDevice = "/api/users/:id/default-device"
 
-// ofUser returns the user of the path, if the caller is that user or an admin. Other users do not exist for it.
+// ofUser returns the user of the path, if the caller is that user or an admin.
 func ofUser(c *gin.Context) (auth.Identity, string, error) {
 	who, user := caller(c), c.Param("id")
 	change := registry.CredentialChange{Tenant: who.Tenant, Kind: registry.ChangeUser, ID: user}
@@ -20,7 +21,7 @@ func ofUser(c *gin.Context) (auth.Identity, string, error) {
 		return who, "", err
 	}
 	if !who.Admin && who.User != user {
-		return who, "", registry.Errorf(registry.CodeNotFound, "There is no such user.")
+		return who, "", auth.NeedRole(who, auth.NameAdmin)
 	}
 	return who, user, nil
 }
@@ -69,7 +70,8 @@ func (h *handler) dropDefaultDevice(c *gin.Context, _ *params) error {
 	if err != nil {
 		return err
 	}
-	if err := h.Defaults.DropDefaultDevice(storeContext(c), who.Tenant, user); err != nil {
+	err = h.Defaults.DropDefaultDevice(storeContext(c), who.Tenant, user)
+	if err != nil && !errors.Is(err, registry.ErrNoDefault) {
 		return err
 	}
 	noteAudit(c, auditDetail{target: user})

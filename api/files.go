@@ -12,6 +12,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
@@ -24,8 +25,30 @@ type Files interface {
 	// Receive stores the file of a slot, once.
 	Receive(ctx context.Context, b registry.Blob, mimeType string, size int64, body io.Reader) error
 
+	// Offer creates a slot for a file that a caller sends to devices.
+	Offer(ctx context.Context, by registry.Uploader, size int64, sha256, mimeType string) (registry.UploadSlot, error)
+
 	// Open returns the bytes of an uploaded file. The caller closes the reader.
 	Open(ctx context.Context, b registry.Blob) (io.ReadCloser, error)
+}
+
+// makeUpload creates a slot for a file that the caller names in arguments of its calls.
+func (h *handler) makeUpload(c *gin.Context, _ *params) error {
+	r, err := readAs(h, c, func(body []byte) (request[wire.UploadRequest], error) {
+		return readStrict[wire.UploadRequest](body, map[string]string{"size": "a whole number of bytes"})
+	})
+	if err != nil {
+		return err
+	}
+	who := caller(c)
+	by := registry.Uploader{Tenant: who.Tenant, Key: who.Requester().Key()}
+	slot, err := h.Files.Offer(storeContext(c), by, r.said.Size, r.said.SHA256, r.said.MIMEType)
+	if err != nil {
+		return err
+	}
+	return h.writeUncached(c, http.StatusCreated, wire.Upload{
+		UploadID: slot.ID, URL: slot.URL, ExpiresAt: shownTime(time.Now().Add(slot.Expires)),
+	})
 }
 
 // uploadFile receives the file of a slot. The secret in the path is the credential.

@@ -206,6 +206,7 @@ func (h *handler) routes() []route {
 	}
 	if h.Files != nil {
 		table = append(table,
+			route{http.MethodPost, "/api/uploads", callers, nil, h.makeUpload},
 			route{http.MethodPut, registry.PathUpload + ":slot", everybody, nil, h.uploadFile},
 			route{http.MethodGet, registry.PathBlob + ":id", everybody, nil, h.readFile})
 	}

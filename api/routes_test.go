@@ -55,7 +55,7 @@ func TestRoutesAreDocumented(t *testing.T) {
 	h := &handler{Config: Config{
 		Device: http.NotFoundHandler(), DeviceMCP: http.NotFoundHandler(), Metrics: http.NotFoundHandler(),
 		Pairing: &pairing.Service{},
-		Files:   &blobs.Service{}, Tenants: memory.New(memory.Options{}),
+		Files:   &blobs.Service{}, Defaults: memory.New(memory.Options{}), Tenants: memory.New(memory.Options{}),
 	}}
 	braces := regexp.MustCompile(`[:*]([a-z]+)`)
 	for _, r := range h.routes() {

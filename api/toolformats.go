@@ -83,14 +83,10 @@ func anthropicTool(t registry.ToolSpec, name string) wire.AnthropicTool {
 }
 
 func mcpTool(t registry.ToolSpec, name string) wire.MCPTool {
-	row := wire.MCPTool{
+	return wire.MCPTool{
 		Name: name, Description: t.Description, InputSchema: t.Parameters,
-		OutputSchema: mcpcontent.OutputSchema(t), Annotations: t.Annotations,
+		OutputSchema: mcpcontent.OutputSchema(t), Annotations: t.Annotations, Meta: mcpcontent.Meta(t),
 	}
-	if t.Effects != nil || len(t.Tags) > 0 {
-		row.Meta = &wire.MCPMeta{Effects: t.Effects, Tags: t.Tags}
-	}
-	return row
 }
 
 // distinct returns the oldest definition of each tool of the selected sessions, by name.

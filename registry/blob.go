@@ -28,6 +28,7 @@ func ValidBlobSecret(secret string) bool {
 
 // UploadSlot is an address for the upload of one file.
 type UploadSlot struct {
+	ID      string // of the upload, for arguments
 	URL     string // relative to the gateway
 	Size    int64  // bytes, exactly
 	Expires time.Duration
@@ -55,13 +56,15 @@ type Blob struct {
 	CallID    string    `json:"call_id"`
 	MIMEType  string    `json:"mime_type"`
 	Name      string    `json:"name,omitempty"`
-	Size      int64     `json:"size"` // bytes
+	Size      int64     `json:"size"`             // bytes
+	SHA256    string    `json:"sha256,omitempty"` // of an upload of a caller, in hexadecimal digits
+	Link      bool      `json:"link,omitempty"`   // another blob has the same bytes, which count there
 	State     BlobState `json:"-"`
 }
 
 // BlobStore tracks uploaded files and open uploads until they expire.
 type BlobStore interface {
-	// ReserveBlob stores an open blob for life. limit is the tenant's quota in bytes. It fails with CodeRateLimited if
+	// ReserveBlob stores a blob for life: in its state or, if it has none, open. The bytes of a link do not count. limit is the tenant's quota in bytes. It fails with CodeRateLimited if
 	// the tenant would exceed limit or has MaxBlobs, or if the session would exceed an eighth of either quota.
 	ReserveBlob(ctx context.Context, b Blob, limit int64, life time.Duration) error
 
@@ -81,6 +84,27 @@ type BlobStore interface {
 	// their bytes stay in the bucket for about as long.
 	DropBlobsOf(ctx context.Context, key Key) error
 }
+
+// Uploader is the caller who uploads a file for arguments of calls.
+type Uploader struct {
+	Tenant string
+	Key    string // of the caller, as in Requester.Key
+}
+
+// Session returns what stands for the session of the uploader's blobs. No session can have this id.
+func (u Uploader) Session() string { return "@" + u.Key }
+
+// GivenUpload is an upload as the device of a call gets it, in place of {"$upload": ID} in the arguments.
+type GivenUpload struct {
+	URL      string `json:"url"` // relative to the gateway
+	SHA256   string `json:"sha256"`
+	Size     int64  `json:"size"`
+	MIMEType string `json:"mime_type"`
+}
+
+// ErrNoUpload is the error for arguments that name an upload which the caller cannot use.
+var ErrNoUpload = Errorf(CodeInvalidArguments, "The arguments name an upload that does not exist, has expired, has no "+
+	"bytes yet, or is another caller's. POST /api/uploads makes a new one.")
 
 // Errors of a BlobStore.
 var (

@@ -13,6 +13,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"log/slog"
 	"os"
@@ -76,6 +77,15 @@ func (s *Service) Close() error {
 func (s *Service) Reserve(
 	ctx context.Context, key registry.Key, call string, p registry.Part, left time.Duration,
 ) (registry.UploadSlot, error) {
+	return s.reserve(ctx, registry.Blob{
+		Tenant: key.Tenant, SessionID: key.Session, CallID: call, MIMEType: p.MIMEType, Name: p.Name, Size: p.Size,
+	}, p, left)
+}
+
+// reserve creates a slot for a blob that p describes. It expires after left.
+func (s *Service) reserve(
+	ctx context.Context, b registry.Blob, p registry.Part, left time.Duration,
+) (registry.UploadSlot, error) {
 	if field, must := p.Check(); field != "" {
 		return registry.UploadSlot{}, registry.Errorf(registry.CodeInvalidRequest, "%s: %s.", field, must)
 	}
@@ -84,14 +94,11 @@ func (s *Service) Reserve(
 			"size: must be from 1 to %d bytes (FARHAND_MAX_UPLOAD).", s.cfg.MaxUpload)
 	}
 	secret := newSecret()
-	b := registry.Blob{
-		Digest: digest(secret), Object: objectName(time.Now().Add(left + s.cfg.Life)), Tenant: key.Tenant,
-		SessionID: key.Session, CallID: call, MIMEType: p.MIMEType, Name: p.Name, Size: p.Size,
-	}
+	b.Digest, b.Object = digest(secret), objectName(time.Now().Add(left+s.cfg.Life))
 	if err := s.cfg.Store.ReserveBlob(ctx, b, s.cfg.TenantBytes, left); err != nil {
 		return registry.UploadSlot{}, err
 	}
-	return registry.UploadSlot{URL: registry.PathUpload + secret, Size: p.Size, Expires: left}, nil
+	return registry.UploadSlot{ID: b.Digest, URL: registry.PathUpload + secret, Size: p.Size, Expires: left}, nil
 }
 
 // Find returns the slot or file of a secret.
@@ -124,9 +131,11 @@ func (s *Service) Receive(ctx context.Context, b registry.Blob, mimeType string,
 
 // write stores the bytes of a blob atomically.
 func (s *Service) write(ctx context.Context, b registry.Blob, body io.Reader) error {
-	upload := &upload{body: body, left: b.Size}
+	upload := &upload{body: body, left: b.Size, sum: b.SHA256, hash: sha256.New()}
 	err := s.bucket.put(ctx, b.Object, b.Size, upload)
 	switch {
+	case upload.differs:
+		return registry.Errorf(registry.CodeInvalidRequest, "The SHA-256 of the bytes is not that of the slot.")
 	case upload.broke:
 		return registry.Errorf(registry.CodeInvalidRequest, "The upload is incomplete: %d of %d bytes arrived.",
 			b.Size-upload.left, b.Size)
@@ -141,6 +150,10 @@ type upload struct {
 	body  io.Reader
 	left  int64 // remaining bytes
 	broke bool  // fewer bytes arrived, or more
+
+	sum     string    // the SHA-256 that the bytes must have, in hexadecimal digits; empty: any
+	hash    hash.Hash // of the bytes so far
+	differs bool      // the SHA-256 is another one
 }
 
 func (u *upload) Read(p []byte) (int, error) {
@@ -148,8 +161,13 @@ func (u *upload) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	n, err := u.body.Read(p[:min(int64(len(p)), u.left)])
+	_, _ = u.hash.Write(p[:n]) // never fails
 	if u.left -= int64(n); u.left == 0 {
-		err = u.end()
+		if err = u.end(); err == nil || err == io.EOF {
+			if u.differs = u.sum != "" && hex.EncodeToString(u.hash.Sum(nil)) != u.sum; u.differs {
+				return n, io.ErrUnexpectedEOF
+			}
+		}
 	}
 	switch {
 	case err == io.EOF && u.left > 0, errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, os.ErrDeadlineExceeded):

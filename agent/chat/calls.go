@@ -153,6 +153,11 @@ func (l *loop) callAll(ctx context.Context, asked []provider.ToolCall, listed []
 		})
 	}
 	running.Wait()
+	for _, c := range calls {
+		if c.ran && c.reaches != "" {
+			l.reached = append(l.reached, c.reaches)
+		}
+	}
 	if err := l.storeResults(ctx, calls); err != nil {
 		return err
 	}

@@ -133,6 +133,8 @@ type kit struct {
 	run   map[string]func(context.Context, agent.InvokeRequest) (agent.Outcome, error)
 	calls []agent.InvokeRequest
 	list  error
+
+	effects map[string]*registry.Effects // of tools, by name
 }
 
 func (k *kit) Tools(context.Context) ([]agent.ShownTool, error) {
@@ -141,6 +143,7 @@ func (k *kit) Tools(context.Context) ([]agent.ShownTool, error) {
 	var listed []agent.ShownTool
 	for name := range k.run {
 		spec := registry.ToolSpec{Name: "my." + name, Parameters: json.RawMessage(`{"type":"object"}`)}
+		spec.Effects = k.effects[name]
 		listed = append(listed, agent.ShownTool{ModelName: name, Spec: spec, Source: "s"})
 	}
 	slices.SortFunc(listed, func(a, b agent.ShownTool) int { return strings.Compare(a.ModelName, b.ModelName) })

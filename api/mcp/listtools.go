@@ -97,30 +97,16 @@ func (p *toolPage) encode(next cursor, head func([]byte, *toolRow) []byte) []byt
 		}
 		hints, _ := json.Marshal(hintsOf(row.spec.Annotations, row.says.Effects)) // cannot fail: booleans
 		b = append(append(b, `,"annotations":`...), hints...)
-		b = append(appendDeclared(b, &row.spec), '}')
+		if meta := mcpcontent.Meta(row.spec); meta != nil {
+			b = append(append(b, `,"_meta":`...), meta...)
+		}
+		b = append(b, '}')
 	}
 	b = append(b, ']')
 	if next != (cursor{}) {
 		b = strictjson.AppendString(append(b, `,"nextCursor":`...), next.String())
 	}
 	return b
-}
-
-// appendDeclared appends _meta with the effects and tags that a tool declares. Its annotations are listed anyway.
-func appendDeclared(b []byte, t *registry.ToolSpec) []byte {
-	var meta []byte
-	if t.Effects != nil {
-		effects, _ := json.Marshal(t.Effects) // cannot fail: texts, a boolean and a number
-		meta = append(append(meta, `,"`+registry.MetaEffects+`":`...), effects...)
-	}
-	if len(t.Tags) > 0 {
-		tags, _ := json.Marshal(t.Tags) // cannot fail: texts
-		meta = append(append(meta, `,"`+registry.MetaTags+`":`...), tags...)
-	}
-	if len(meta) == 0 {
-		return b
-	}
-	return append(append(append(b, `,"_meta":{`...), meta[1:]...), '}')
 }
 
 // nameAll gives every tool its name in the scope (decision 44). A tool keeps its own name if only one session offers

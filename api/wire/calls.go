@@ -257,3 +257,22 @@ type EventTicket struct {
 	URL       string `json:"url"`        // the path of the stream with the ticket, for an EventSource
 	ExpiresIn int    `json:"expires_in"` // seconds
 }
+
+// UploadRequest asks for a slot for a file that is an argument of a call.
+//
+//schema:closed
+type UploadRequest struct {
+	Size   int64  `json:"size" schema:"minimum=1"` // in bytes
+	SHA256 string `json:"sha256" schema:"pattern=^[0-9a-f]{64}$"`
+
+	// Default: `application/octet-stream`.
+	MIMEType string `json:"mime_type,omitempty" schema:"maxLength=127"`
+}
+
+// Upload is a slot. PUT the bytes to `url`, with Content-Length and Content-Type as asked for, and name the upload in
+// arguments as `{"$upload": "upload_id"}`. The device gets `{"url", "sha256", "size", "mime_type"}` in its place.
+type Upload struct {
+	UploadID  string `json:"upload_id"`
+	URL       string `json:"url"`        // relative to the gateway
+	ExpiresAt Time   `json:"expires_at"` // for the upload
+}

@@ -204,13 +204,7 @@ type MCPTool struct {
 	InputSchema  Parameters   `json:"inputSchema"`
 	OutputSchema OutputSchema `json:"outputSchema,omitempty"`
 	Annotations  *Annotations `json:"annotations,omitempty"`
-	Meta         *MCPMeta     `json:"_meta,omitempty"`
-}
-
-// MCPMeta has what a tool declares in the `_meta` of its row.
-type MCPMeta struct {
-	Effects *ToolEffects `json:"farhand/effects,omitempty"`
-	Tags    ToolTags     `json:"farhand/tags,omitempty"`
+	Meta         ToolMeta     `json:"_meta,omitempty"`
 }
 
 // ToolList has a row for each tool of each session.

@@ -136,6 +136,12 @@ type (
 	// from the device and is not verified.
 	ToolEffects = registry.Effects
 
+	// ToolMeta has the effects and tags of an MCP tool, as `farhand/effects` and `farhand/tags`.
+	//
+	//schema:type=object
+	//schema:open
+	ToolMeta = json.RawMessage
+
 	// ToolTags are short names for filters, in order.
 	//
 	//schema:maxItems=16

@@ -45,9 +45,9 @@ func newWriter(kind byte, size int) coder {
 // envelope codes an envelope. The call and the pod that waits for a reply are at the same place in every version, so
 // that an unknown version can be rejected with a reply.
 func (c *coder) envelope(e *registry.Envelope) {
-	answered, unanswered := e.Result != nil, e.Err != nil
+	answered, unanswered, ordered := e.Result != nil, e.Err != nil, e.Order != registry.OrderNone
 	e.V = int(c.byte(byte(e.V)))
-	c.flags(&e.Durable, &e.Exact, &answered, &unanswered)
+	c.flags(&e.Durable, &e.Exact, &answered, &unanswered, &ordered)
 	c.texts(&e.CallID, &e.ReplyTo)
 	if e.V != registry.EnvelopeVersion {
 		return
@@ -68,6 +68,10 @@ func (c *coder) envelope(e *registry.Envelope) {
 	if unanswered {
 		c.marshalled(made(c, &e.Err))
 	}
+	if ordered {
+		c.texts((*string)(&e.Order))
+		c.numbers(&e.AgeMS)
+	}
 }
 
 // remark returns the text that has one place in all envelopes: the trace of a call or an errand, which have no reason.
@@ -82,7 +86,7 @@ func remark(e *registry.Envelope) *string {
 func (c *coder) reply(r *registry.Reply) {
 	answered, failed := r.Result != nil, r.Err != nil
 	r.V = int(c.byte(byte(r.V)))
-	c.flags(&r.Delivered, &r.Running, &r.Wake, &answered, &failed)
+	c.flags(&r.Delivered, &r.Running, &r.Wake, &answered, &failed, &r.Lined)
 	if r.V != registry.EnvelopeVersion {
 		return
 	}
@@ -311,7 +315,7 @@ func decodeReply(text string) (*registry.Reply, error) {
 	c, r := coder{text: text}, new(registry.Reply)
 	c.reply(r)
 	set := 0
-	for _, is := range [...]bool{r.Result != nil, r.Err != nil, r.Delivered, r.Wake, r.Answer != ""} {
+	for _, is := range [...]bool{r.Result != nil, r.Err != nil, r.Lined, r.Delivered, r.Wake, r.Answer != ""} {
 		if is {
 			set++
 		}

@@ -8,6 +8,7 @@
 package blobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -39,7 +40,15 @@ func (b blob) indexes() []string {
 	return []string{"tenant." + b.Tenant, sessionIndex(b.Tenant, b.SessionID)}
 }
 
-func (b blob) member() string { return documents.Weighed(b.Size, b.Digest) }
+func (b blob) member() string { return documents.Weighed(b.weight(), b.Digest) }
+
+// weight is how many bytes of the quotas the blob takes.
+func (b blob) weight() int64 {
+	if b.Link {
+		return 0
+	}
+	return b.Size
+}
 
 // put returns the steps that store a blob, and have it count, for life; zero: for as long as before.
 func (b blob) put(life time.Duration) []documents.Step {
@@ -54,11 +63,11 @@ func (b blob) put(life time.Duration) []documents.Step {
 
 // ReserveBlob implements registry.BlobStore.
 func (s store) ReserveBlob(ctx context.Context, b registry.Blob, limit int64, life time.Duration) error {
-	stored := blob{Blob: b, State: registry.BlobOpen}
+	stored := blob{Blob: b, State: cmp.Or(b.State, registry.BlobOpen)}
 	steps, files := stored.put(life), int64(registry.MaxBlobs)
 	for _, index := range stored.indexes() { // of the tenant, then of the session
 		steps = append(steps, documents.AtMost(files-1, documents.Term{Index: index, Weight: 1}),
-			documents.AtMost(limit-b.Size, documents.Term{Index: index}))
+			documents.AtMost(limit-stored.weight(), documents.Term{Index: index}))
 		files, limit = files/registry.BlobShare, limit/registry.BlobShare
 	}
 	done, err := documents.Commit(ctx, s.docs, blobs(), steps...)

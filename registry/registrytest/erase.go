@@ -25,6 +25,7 @@ var eraseTests = []subtest{
 				{Tenant: f.tenant, Day: day, User: user, Tool: "t", Usage: registry.Usage{Calls: 1}},
 				{Tenant: f.tenant, Day: day, User: user, Tool: "u", Usage: registry.Usage{Calls: 1}},
 			}))
+			f.must(f.store.SetDefaultDevice(f.ctx, f.tenant, user, "phone"))
 			f.remember(registry.ContinuationsOf(f.tenant, user), "id", []byte("data"), time.Minute)
 			f.must(f.store.SetWake(f.ctx, f.wake("phone of "+user, user)))
 			for range 2 {
@@ -39,6 +40,7 @@ var eraseTests = []subtest{
 		want := map[registry.PersonalKind]int{
 			registry.PersonalApprovals: 6, registry.PersonalCalls: 1, registry.PersonalContinuations: 1,
 			registry.PersonalMemories: 61, registry.PersonalUsage: 2, registry.PersonalWakes: 1,
+			registry.PersonalDefault: 1,
 		}
 		for round := range 2 {
 			for _, kind := range registry.PersonalKinds() {

@@ -42,7 +42,7 @@ func Run(t *testing.T, open Open, only ...string) {
 		{"calls", callTests}, {"activity", activityTests}, {"conversations", conversationTests},
 		{"takeover", takeoverTests}, {"owners", ownerTests},
 		{"continuations", continuationTests}, {"budgets", budgetTests}, {"blobs", blobTests},
-		{"toolmemory", toolMemoryTests}, {"erasures", eraseTests},
+		{"toolmemory", toolMemoryTests}, {"defaults", defaultTests}, {"erasures", eraseTests},
 		{"credentials", credentialTests}, {"rotations", rotationTests}, {"paired", pairedTests},
 		{"revocations", revocationTests},
 		{"pairings", pairingTests}, {"wakes", wakeTests},

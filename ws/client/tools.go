@@ -202,6 +202,11 @@ type Tool struct {
 
 	Hints Hints `json:"annotations,omitzero"`
 
+	// Effects says what a call does; nil: unknown.
+	Effects *Effects `json:"effects,omitempty"`
+
+	Tags []string `json:"tags,omitempty"` // at most 16 short names, by which callers filter
+
 	// SecurityLevel is safe, user_confirm or admin_only; empty means safe.
 	SecurityLevel string `json:"security_level,omitempty"`
 
@@ -215,6 +220,15 @@ func (t Tool) encode() ([]byte, error) {
 		Tool
 		TimeoutMS int64 `json:"timeout_ms,omitempty"`
 	}{t, t.Timeout.Milliseconds()})
+}
+
+// Effects is what calls of a tool do. The gateway shows it to approvers, and enforces NeedsForeground.
+type Effects struct {
+	Class           string `json:"class,omitempty"`            // read, write, external or people
+	NeedsForeground bool   `json:"needs_foreground,omitempty"` // refused while the device says it is in the background
+	Permission      string `json:"permission,omitempty"`       // of the platform, such as camera
+	Cost            string `json:"cost,omitempty"`             // free, metered or high
+	TypicalMS       int64  `json:"typical_ms,omitempty"`       // how long a call usually takes
 }
 
 // Hints describe the effects of a call to people and models. Nil means unspecified.

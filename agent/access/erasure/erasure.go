@@ -231,5 +231,9 @@ func (s *Service) found(ctx context.Context, tenant, user string, r Receipt) err
 	if err != nil {
 		return err
 	}
-	return s.cfg.Store.ForgetDevices(ctx, tenant, user)
+	if err = s.cfg.Store.ForgetDevices(ctx, tenant, user); err != nil {
+		return err
+	}
+	uploads := registry.Uploader{Tenant: tenant, Key: registry.Requester{User: user}.Key()}.Session()
+	return s.cfg.Store.DropBlobsOf(ctx, registry.Key{Tenant: tenant, Session: uploads})
 }

@@ -44,6 +44,18 @@ export const words = {
       invalid: (host: string) => `The answer of ${host} is not valid, or not for this sign-in. Nothing was accepted. Sign in again.`,
     },
   },
+  effects: {
+    class: {
+      read: "Read-only",
+      write: "Changes the device",
+      external: "Reaches other systems",
+      people: "Reaches people",
+    },
+    foreground: "Needs the app open",
+    permission: (name: string) => `Permission: ${name}`,
+    cost: { free: "Free", metered: "Metered", high: "High cost" },
+    typical: (ms: number) => `About ${ms < 1000 ? `${ms} ms` : `${Math.round(ms / 1000)} s`}`,
+  },
   approvals: {
     title: "Approvals",
     waiting: "Waiting",
@@ -77,6 +89,7 @@ export const words = {
     sources: "Where the values come from",
     source: { argument: "Argument", value: "Value", from: "First seen in" },
     fromModel: "nowhere before: the model named it",
+    effects: "The tool declares",
     approvers: "Who may decide",
     two: "Two people must allow this call.",
     twoFirst: (who: string) => `${who} has allowed it. A second person must allow it too.`,

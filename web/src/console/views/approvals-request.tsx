@@ -8,6 +8,7 @@ import { Badge, classes, Time, type Tone } from "../../ui/parts";
 import { words } from "../../words/en";
 import { to } from "../query";
 import { may } from "../session";
+import { EffectMarks } from "./effects";
 import { Table } from "./table";
 import "./approvals.css";
 
@@ -133,6 +134,14 @@ function Facts({ approval }: { approval: Approval }) {
         )}
         {approval.device_name && approval.device_id && <span class="muted"> · {approval.device_id}</span>}
       </dd>
+      {approval.effects && (
+        <>
+          <dt>{text.effects}</dt>
+          <dd class="badges">
+            <EffectMarks effects={approval.effects} />
+          </dd>
+        </>
+      )}
       <dt>{text.rule}</dt>
       <dd class="mono">{approval.rule}</dd>
       <dt>{text.call}</dt>

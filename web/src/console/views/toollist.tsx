@@ -4,6 +4,7 @@ import type { Tool } from "../../api/types";
 import { Badge, Button, Empty, Panel } from "../../ui/parts";
 import { words } from "../../words/en";
 import { to } from "../query";
+import { EffectMarks } from "./effects";
 
 const text = words.device;
 const filterFrom = 8; // tools, with which a list gets a filter
@@ -69,7 +70,8 @@ export function ToolMarks({ tool }: { tool: Tool }) {
       {tool.approval === "required" && <Badge tone="warn">{text.needsApproval}</Badge>}
       {tool.security_level === "admin_only" && <Badge tone="warn">{text.adminOnly}</Badge>}
       {hints.destructiveHint && <Badge tone="bad">{text.destructive}</Badge>}
-      {hints.readOnlyHint && <Badge>{text.readOnly}</Badge>}
+      {hints.readOnlyHint && tool.effects?.class !== "read" && <Badge>{text.readOnly}</Badge>}
+      <EffectMarks effects={tool.effects} tags={tool.tags} />
       {!tool.enabled && (
         <Badge tone="bad" title={tool.reason ?? ""}>
           {text.disabled}
