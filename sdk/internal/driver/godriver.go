@@ -35,7 +35,9 @@ func (d *goDriver) run() {
 	for lines.Scan() {
 		var c struct {
 			Do, URL, Tool, Call, Security, Content string
-			Debug                                  bool
+			Debug, On                              bool
+			Effects                                *client.Effects
+			Tags                                   []string
 			Acknowledged                           []string
 			Options                                goOptions
 		}
@@ -51,10 +53,14 @@ func (d *goDriver) run() {
 			d.stop()
 		case "end": // the process is killed
 		case "add":
-			err = d.client.AddTool(client.Tool{Name: c.Tool, SecurityLevel: c.Security,
+			err = d.client.AddTool(client.Tool{Name: c.Tool, SecurityLevel: c.Security, Effects: c.Effects, Tags: c.Tags,
 				Description: "The tool " + c.Tool + ".", Parameters: json.RawMessage(`{"type":"object"}`)}, d.handle)
 		case "remove":
 			err = d.client.RemoveTool(c.Tool)
+		case "foreground":
+			d.client.SetForeground(c.On)
+		case "default":
+			d.client.SetDefault()
 		case "release":
 			close(d.gate(c.Call))
 		case "say", "regenerate":
@@ -81,6 +87,7 @@ type goOptions struct {
 	Parallelism                              int
 	SilenceMS                                int `json:"silence_ms"`
 	Pair, Store                              bool
+	Wake                                     *client.Wake
 }
 
 func (d *goDriver) start(url string, o goOptions) {
@@ -117,6 +124,9 @@ func (d *goDriver) start(url string, o goOptions) {
 	}
 	if o.Approver != "" {
 		options = append(options, client.WithApprover(d.approver(o.Approver)))
+	}
+	if o.Wake != nil {
+		options = append(options, client.WithWake(func(client.WakeOffer) *client.Wake { return o.Wake }))
 	}
 	for _, name := range o.Tools {
 		options = append(options, client.WithTool(client.Tool{Name: name, Description: "The tool " + name + ".",
