@@ -1013,7 +1013,8 @@ class DayBudgetTenant(TypedDict, total=False):
 
 
 class DayBudget(TypedDict, total=False):
-    """What may be spent on a day, from midnight to midnight UTC, on all pods together. Absent amounts, and 0: no limit.
+    """What may be spent on a day, from midnight to midnight UTC, on all pods together. Absent amounts, and 0: no
+    limit.
     """
 
     identity: DayBudgetIdentity
@@ -1736,11 +1737,18 @@ class MCPMessage(_MCPMessage, total=False):
     result: dict[str, Any]
 
 
-class MCPMeta(TypedDict, total=False):
-    """What a tool declares in the `_meta` of its row."""
+_MCPMetaKeywords = TypedDict(
+    "_MCPMetaKeywords",
+    {
+        "farhand/effects": "ToolEffects",
+        "farhand/tags": "ToolTags",
+    },
+    total=False,
+)
 
-    farhand/effects: ToolEffects
-    farhand/tags: ToolTags
+
+class MCPMeta(_MCPMetaKeywords, total=False):
+    """What a tool declares in the `_meta` of its row."""
 
 
 class _MCPTool(TypedDict):
@@ -2408,7 +2416,12 @@ class QueuedCalls(TypedDict):
     calls: list[CallRecord]
 
 
-_QuietHoursKeywords = TypedDict("_QuietHoursKeywords", {"from": "str"})
+_QuietHoursKeywords = TypedDict(
+    "_QuietHoursKeywords",
+    {
+        "from": "str",
+    },
+)
 
 
 class QuietHours(_QuietHoursKeywords):
@@ -2891,7 +2904,13 @@ class ToolDecision(TypedDict, total=False):
     """Names of tools the device must not offer."""
 
 
-_ToolEffectsKeywords = TypedDict("_ToolEffectsKeywords", {"class": "Literal[\"read\", \"write\", \"external\", \"people\"]"})
+_ToolEffectsKeywords = TypedDict(
+    "_ToolEffectsKeywords",
+    {
+        "class": 'Literal["read", "write", "external", "people"]',
+    },
+    total=False,
+)
 
 
 class ToolEffects(_ToolEffectsKeywords, total=False):
@@ -3211,7 +3230,12 @@ class TurnToolResult(_TurnToolResult, total=False):
     parts: PartList
 
 
-_UsageListKeywords = TypedDict("_UsageListKeywords", {"from": "str"})
+_UsageListKeywords = TypedDict(
+    "_UsageListKeywords",
+    {
+        "from": "str",
+    },
+)
 
 
 class _UsageList(_UsageListKeywords):

@@ -48,8 +48,8 @@ class Device:
         store: Keeps session, calls and answers, so that they survive a restart: see ``FileStore``. Default: memory.
         approver: Asks the person at the device about calls that need approval. Without it, only other approvers are
             asked.
-        wake: Says how the gateway wakes the device while it sleeps. It is called on each connection to a gateway that can.
-            The device needs a device_id, or is paired.
+        wake: Says how the gateway wakes the device while it sleeps. It is called on each connection to a gateway that
+            can. The device needs a device_id, or is paired.
         on_state: Gets each state of the connection.
         on_trouble: Gets errors that the device survives: the gateway does not like a frame, or the store fails
             (``store``), or wake does (``wake``).

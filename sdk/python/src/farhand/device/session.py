@@ -34,7 +34,17 @@ if TYPE_CHECKING:
 
 _STOP_WAIT = 2.0  # seconds that stop gives handlers to end, and then the gateway to acknowledge
 _WRITE_WAIT = 10.0  # seconds that stop gives the store
-_CAPABILITIES = ("ack", "progress", "cancel", "drain", "resume", "resume_token", "call_status", "traceparent", "presence")
+_CAPABILITIES = [
+    "ack",
+    "progress",
+    "cancel",
+    "drain",
+    "resume",
+    "resume_token",
+    "call_status",
+    "traceparent",
+    "presence",
+]
 _LOST = "The device restarted during this call. What it did until then is not known."
 
 _log = logging.getLogger(__name__)
