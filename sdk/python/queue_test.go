@@ -19,7 +19,7 @@ func TestQueueAndGroups(t *testing.T) {
 		return nil, ctx.Err()
 	})
 	t.Run("phone", func(t *testing.T) { startDevice(t, url, "phone", echoTool, hold) }) // then it sleeps
-	program := python(t, clientEnv(url), "testdata/queue.py")
+	program := python(t, clientEnv(url), "testdata/queued.py")
 	expect := func(want string) {
 		t.Helper()
 		if line := testkit.Receive(t, want, program.lines); line != want {

@@ -34,7 +34,7 @@ func TestQueueAndGroups(t *testing.T) {
 	program.expect(t, "tools: hold ring")
 	program.expect(t, "queued: 1 true queued")
 	program.expect(t, "cancelled: 2 cancelled")
-	program.expect(t, "expired: ")
+	program.expect(t, "expired: timeout no expired")
 	program.expect(t, "unknown: session_not_found")
 	program.expect(t, "wake the phone")
 	asleep := connect(t, p.url, "phone", rings("It rang.", nil)...)
