@@ -166,8 +166,8 @@ func (c *Client) answerLimit() int {
 	return max(cmp.Or(c.limits.Frame, defaultFrame), c.limits.Output)
 }
 
-// send writes a frame to the connection, if there is one, and reports whether it did. A failure ends the connection. The
-// next connection registers the tools and sends the answers again.
+// send writes a frame to the connection, if there is one, and reports whether it did. A failure ends the connection.
+// The next connection registers the tools and sends the answers again.
 func (c *Client) send(frame []byte) bool {
 	l := c.current()
 	return l != nil && c.sendOn(l, frame)

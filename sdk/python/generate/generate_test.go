@@ -36,9 +36,11 @@ func TestGenerated(t *testing.T) {
 func syncModule(t *testing.T, async string) string {
 	t.Helper()
 	return "# Generated from " + async + " by `make docs`.\n" + strings.NewReplacer(
-		"AsyncFarhand", "Farhand", "AsyncCall", "Call", "AsyncGroupCall", "GroupCall", "AsyncConversation", "Conversation", "AsyncApprovals", "Approvals",
+		"AsyncFarhand", "Farhand", "AsyncCall", "Call", "AsyncGroupCall", "GroupCall",
+		"AsyncConversation", "Conversation", "AsyncApprovals", "Approvals",
 		"AsyncStream", "Stream", "AsyncDriver", "Driver", "httpx.AsyncClient", "httpx.Client",
-		"_async_driver", "_sync_driver", "_async_group", "_sync_group", "__aiter__", "__iter__", "async def ", "def ", "async for ", "for ", "async with ", "with ", "await ", "",
+		"_async_driver", "_sync_driver", "_async_group", "_sync_group",
+		"async def ", "def ", "async for ", "for ", "async with ", "with ", "await ", "", "__aiter__", "__iter__",
 		"__aenter__", "__enter__", "__aexit__", "__exit__", "aclosing", "closing", "asynchronous", "synchronous",
 		"an asyncio program", "a program with threads",
 	).Replace(read(t, source+async))

@@ -4,7 +4,16 @@ import { errorOf, FarhandError, unreachable, withDispatched } from "./errors.js"
 import type { Http } from "./http.js";
 import { type CallResult, resultOf } from "./result.js";
 import { events } from "./sse.js";
-import type { CallAnswer, CallRecord, CallState, GroupAnswer, GroupCounts, GroupMode, GroupRequest, GroupResult } from "./types.js";
+import type {
+  CallAnswer,
+  CallRecord,
+  CallState,
+  GroupAnswer,
+  GroupCounts,
+  GroupMode,
+  GroupRequest,
+  GroupResult,
+} from "./types.js";
 import { persist } from "./wait.js";
 
 /** Which devices are called, and how. */

@@ -108,7 +108,7 @@ internal class Session(private val address: Address, private val options: Device
         works.launch { open?.takeIf { it.registering >= 0 }?.let { registration.register(it, listOf(tool), limits) } }
     }
 
-    /** Tells the gateway how the device is woken, if it can do so. It can be called from any thread, while a run runs. */
+    /** Tells the gateway how the device is woken. It can be called from any thread, while a run runs. */
     fun registerWake() {
         works.launch {
             val (link, offer, wake) = Triple(open, wakeOffer, options.wake)
@@ -271,7 +271,7 @@ internal class Session(private val address: Address, private val options: Device
     private companion object {
         const val SESSION = "session" // key of the journal
         val capabilities =
-            listOf("ack", "progress", "cancel", "drain", "resume", "resume_token", "call_status", "traceparent", "presence")
+            "ack progress cancel drain resume resume_token call_status traceparent presence".split(' ')
 
         /** What [leave] gives handlers to end, and then the gateway to acknowledge. */
         val stopWait = 2.seconds
