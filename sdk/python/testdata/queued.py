@@ -39,13 +39,13 @@ async def groups(farhand: AsyncFarhand) -> None:
     results = {r.device_id: r async for r in group}
     check({name: r.state for name, r in results.items()}, {"one": "succeeded", "two": "succeeded", "broken": "failed"})
     check(results["one"].result and results["one"].result.output, "hi")
-    check((str(results["broken"].error), results["broken"].result), ("no voice", None))
+    check((str(results["broken"].error), results["broken"].result), ("tool_failed: no voice", None))
     counts = group.counts or {}
     check([counts.get(n) for n in ("devices", "succeeded", "failed")], [3, 2, 1])
     check((group.state, bool(group.call_id)), ("failed", True))
     first = farhand.call_devices("echo", {"text": "hi"}, devices=["one", "two", "none"], mode="first")
     await first.results()
-    check((first.counts or {}).get("succeeded"), 1)
+    check((first.state, (first.counts or {}).get("succeeded") in (1, 2)), ("succeeded", True))  # two may answer at once
     held = farhand.call_devices("hold", devices=["one", "none"])
     async with aclosing(held.__aiter__()) as rows:
         check((await anext(rows)).state, "rejected")

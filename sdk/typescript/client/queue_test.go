@@ -46,8 +46,8 @@ func TestQueueAndGroups(t *testing.T) {
 	connect(t, p.url, "broken", rings("", errors.New("no bell"))...)
 	lines, ok := program.rest(t)
 	const want = `group: broken failed tool_failed no bell, one succeeded One., two succeeded Two.
-counts: 3 2 1 failed 3
-first: 1 succeeded
+counts: 3 2 1 failed true
+first: true succeeded
 held: none rejected session_not_found
 held: one cancelled cancelled
 held: cancelled
