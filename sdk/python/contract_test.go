@@ -125,7 +125,7 @@ func TestDocument(t *testing.T) {
 	url := "http://" + pods[0].addr
 	startDevice(t, url, "phone", echoTool, countTool, snapTool)
 	programs := regexp.MustCompile("(?s)```python\n(.*?)```").FindAllSubmatch(text, -1)
-	wants := []string{"hello", "3 of 3", "wrote 8 bytes", "ToolNotFoundError no"}
+	wants := []string{"hello", "3 of 3", "1 of 2", "wrote 8 bytes", "ToolNotFoundError no"}
 	if len(programs) != len(wants) {
 		t.Fatalf("CLIENT.md has %d programs, want %d", len(programs), len(wants))
 	}

@@ -50,7 +50,8 @@ type Client struct {
 	rotation   sync.Mutex                 // held during Rotate
 	credential atomic.Pointer[Credential] // with WithCredential; Rotate replaces it
 
-	registration sync.Mutex // keeps the frames about tools in order; held during their writes
+	registration sync.Mutex // keeps the frames about tools and presence in order; held during their writes
+	foreground   *bool      // as last reported; nil: never. Guarded by registration
 
 	mu      sync.Mutex // never held during writes
 	offers  map[string]offer
@@ -255,6 +256,8 @@ func (c *Client) handle(ctx context.Context, l *link, data []byte) {
 		c.begin(l, f)
 	case "connected":
 		c.registerWake(l, f.Wake)
+	case "default_set":
+		c.cfg.log.Info("the device is its user's default", "device", f.DeviceID)
 	case "tools_registered":
 		c.registered(l, f)
 	case "tool_call_request":

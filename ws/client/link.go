@@ -226,6 +226,8 @@ type received struct {
 
 	Message string `json:"message"` // error
 	Code    string `json:"code"`
+
+	DeviceID string `json:"device_id"` // default_set
 }
 
 // limits are those of a gateway's limits that a client respects. Zero: not announced.
@@ -280,6 +282,8 @@ type sent struct {
 
 	Wake *Wake `json:"wake,omitempty"` // register_wake
 
+	Foreground *bool `json:"foreground,omitempty"` // presence
+
 	Content *string `json:"content,omitempty"` // message
 	Debug   bool    `json:"debug,omitempty"`   // and regenerate
 }
@@ -295,7 +299,9 @@ func (f sent) encode() []byte {
 }
 
 func (c *config) connectFrame(token string) []byte {
-	can := []string{"ack", "progress", "cancel", "drain", "resume", "resume_token", "call_status", "traceparent"}
+	can := []string{
+		"ack", "progress", "cancel", "drain", "resume", "resume_token", "call_status", "traceparent", "presence",
+	}
 	if c.approver != nil {
 		can = append(can, "approval")
 	}

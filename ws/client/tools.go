@@ -89,6 +89,9 @@ func (c *Client) begin(l *link, f *received) {
 	if err != nil {
 		return
 	}
+	if c.foreground != nil && !c.sendOn(l, presenceFrame(*c.foreground)) {
+		return
+	}
 	c.mu.Lock()
 	c.link = l
 	l.registering = len(frames)
@@ -163,12 +166,11 @@ func (c *Client) answerLimit() int {
 	return max(cmp.Or(c.limits.Frame, defaultFrame), c.limits.Output)
 }
 
-// send writes a frame to the connection, if there is one. A failure ends the connection. The next connection registers
-// the tools and sends the answers again.
-func (c *Client) send(frame []byte) {
-	if l := c.current(); l != nil {
-		c.sendOn(l, frame)
-	}
+// send writes a frame to the connection, if there is one, and reports whether it did. A failure ends the connection.
+// The next connection registers the tools and sends the answers again.
+func (c *Client) send(frame []byte) bool {
+	l := c.current()
+	return l != nil && c.sendOn(l, frame)
 }
 
 func (c *Client) current() *link {
@@ -202,10 +204,11 @@ type Tool struct {
 
 	Hints Hints `json:"annotations,omitzero"`
 
-	// Effects says what a call does; nil: unknown.
+	// Effects says what calls do outside the gateway. Nil: unknown.
 	Effects *Effects `json:"effects,omitempty"`
 
-	Tags []string `json:"tags,omitempty"` // at most 16 short names, by which callers filter
+	// Tags are up to 16 short names by which callers filter tools.
+	Tags []string `json:"tags,omitempty"`
 
 	// SecurityLevel is safe, user_confirm or admin_only; empty means safe.
 	SecurityLevel string `json:"security_level,omitempty"`
@@ -222,21 +225,25 @@ func (t Tool) encode() ([]byte, error) {
 	}{t, t.Timeout.Milliseconds()})
 }
 
-// Effects is what calls of a tool do. The gateway shows it to approvers, and enforces NeedsForeground.
-type Effects struct {
-	Class           string `json:"class,omitempty"`            // read, write, external or people
-	NeedsForeground bool   `json:"needs_foreground,omitempty"` // refused while the device says it is in the background
-	Permission      string `json:"permission,omitempty"`       // of the platform, such as camera
-	Cost            string `json:"cost,omitempty"`             // free, metered or high
-	TypicalMS       int64  `json:"typical_ms,omitempty"`       // how long a call usually takes
-}
-
 // Hints describe the effects of a call to people and models. Nil means unspecified.
 type Hints struct {
 	ReadOnly    *bool `json:"readOnlyHint,omitempty"`
 	Destructive *bool `json:"destructiveHint,omitempty"`
 	Idempotent  *bool `json:"idempotentHint,omitempty"`
 	OpenWorld   *bool `json:"openWorldHint,omitempty"`
+}
+
+// Effects are what a tool declares about its calls. Empty members are unknown.
+type Effects struct {
+	// Class is read, write, external (reaches systems of others) or people (reaches a person).
+	Class string `json:"class,omitempty"`
+
+	// NeedsForeground means that the tool works only while the app is in the foreground: see Client.SetForeground.
+	NeedsForeground bool `json:"needs_foreground,omitempty"`
+
+	Permission string `json:"permission,omitempty"` // of the platform, such as camera
+	Cost       string `json:"cost,omitempty"`       // free, metered or high
+	TypicalMS  int64  `json:"typical_ms,omitempty"` // how long a call usually takes
 }
 
 // Call is one invocation.

@@ -89,10 +89,10 @@ function driveOne (sdk, report, makeStore) {
   let runs = 0;
   const gate = makeGates();
   const all = handlers(sdk, gate, () => runs, report);
-  const add = (name, security) => device.addTool(
+  const add = (name, { security, effects, tags } = {}) => device.addTool(
     {
       name, description: `The tool ${name}.`, parameters: { type: "object" },
-      ...(security && { securityLevel: security })
+      ...(security && { securityLevel: security }), ...(effects && { effects }), ...(tags && { tags })
     },
     (args, call) => {
       if (name !== "count") runs++;
@@ -130,8 +130,7 @@ function driveOne (sdk, report, makeStore) {
     }
     const given = { credential, session: o.session, name: o.name, deviceId: o.device_id, deviceName: o.device_name,
       platform: o.platform, labels: o.labels, token: o.token, store, parallelism: o.parallelism, silence: o.silence_ms,
-      backoff: { min: 1, max: 5 }, approver: o.approver && approver(o.approver),
-      wake: o.wake && (() => ({ kind: "webhook", url: o.wake })) };
+      backoff: { min: 1, max: 5 }, approver: o.approver && approver(o.approver), wake: o.wake && (() => o.wake) };
     if (ended) return;
     device = new sdk.Device(url, Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)));
     device.on("state", tell);
@@ -147,8 +146,10 @@ function driveOne (sdk, report, makeStore) {
           ended = true;
           return await device?.stop();
         case "stop": return await device?.stop();
-        case "add": return add(command.tool, command.security);
+        case "add": return add(command.tool, command);
         case "remove": return device.removeTool(command.tool);
+        case "foreground": return device.setForeground(command.on);
+        case "default": return void device.setDefault();
         case "settle":
           await store.settled(command.acknowledged);
           return report({ settled: true });

@@ -88,6 +88,8 @@ class Driver:
             given["silence"] = options["silence_ms"] / 1000
         if approver:
             given["approver"] = lambda question: self.approve(question, approver)
+        if wake := options.get("wake"):
+            given["wake"] = lambda _: wake
         if self.ended:
             return
         self.device = Device(url, **given, store=self.store, backoff=(0.001, 0.005), on_state=self.tell)
@@ -104,7 +106,7 @@ class Driver:
         if self.device:
             await self.device.stop()
 
-    async def do_add(self, tool: str, security: Any = None) -> None:
+    async def do_add(self, tool: str, **declared: Any) -> None:
         handler = getattr(self, "tool_" + tool, None)
 
         async def run(args: dict[str, Any], call: Call) -> Any:
@@ -113,11 +115,19 @@ class Driver:
             return await handler(args, call) if handler else None
 
         assert self.device
-        self.device.add_tool(Tool(tool, f"The tool {tool}.", run, {"type": "object"}, security=security))
+        self.device.add_tool(Tool(tool, f"The tool {tool}.", run, {"type": "object"}, **declared))
 
     async def do_remove(self, tool: str) -> None:
         assert self.device
         self.device.remove_tool(tool)
+
+    async def do_foreground(self, on: bool) -> None:
+        assert self.device
+        self.device.set_foreground(on)
+
+    async def do_default(self) -> None:
+        assert self.device
+        self.device.set_default()
 
     async def do_release(self, call: str) -> None:
         self.gates[call].set()

@@ -35,7 +35,9 @@ func (d *goDriver) run() {
 	for lines.Scan() {
 		var c struct {
 			Do, URL, Tool, Call, Security, Content string
-			Debug                                  bool
+			Debug, On                              bool
+			Effects                                *client.Effects
+			Tags                                   []string
 			Acknowledged                           []string
 			Options                                goOptions
 		}
@@ -51,10 +53,14 @@ func (d *goDriver) run() {
 			d.stop()
 		case "end": // the process is killed
 		case "add":
-			err = d.client.AddTool(client.Tool{Name: c.Tool, SecurityLevel: c.Security,
+			err = d.client.AddTool(client.Tool{Name: c.Tool, SecurityLevel: c.Security, Effects: c.Effects, Tags: c.Tags,
 				Description: "The tool " + c.Tool + ".", Parameters: json.RawMessage(`{"type":"object"}`)}, d.handle)
 		case "remove":
 			err = d.client.RemoveTool(c.Tool)
+		case "foreground":
+			d.client.SetForeground(c.On)
+		case "default":
+			d.client.SetDefault()
 		case "release":
 			close(d.gate(c.Call))
 		case "say", "regenerate":
@@ -73,14 +79,15 @@ func (d *goDriver) run() {
 }
 
 type goOptions struct {
-	Session, Name, Platform, Token, Approver, Wake string
-	DeviceID                                       string `json:"device_id"`
-	DeviceName                                     string `json:"device_name"`
-	Labels                                         map[string]string
-	Tools                                          []string
-	Parallelism                                    int
-	SilenceMS                                      int `json:"silence_ms"`
-	Pair, Store                                    bool
+	Session, Name, Platform, Token, Approver string
+	DeviceID                                 string `json:"device_id"`
+	DeviceName                               string `json:"device_name"`
+	Labels                                   map[string]string
+	Tools                                    []string
+	Parallelism                              int
+	SilenceMS                                int `json:"silence_ms"`
+	Pair, Store                              bool
+	Wake                                     *client.Wake
 }
 
 func (d *goDriver) start(url string, o goOptions) {
@@ -115,13 +122,11 @@ func (d *goDriver) start(url string, o goOptions) {
 	if o.SilenceMS > 0 {
 		options = append(options, client.WithSilence(time.Duration(o.SilenceMS)*time.Millisecond))
 	}
-	if o.Wake != "" {
-		options = append(options, client.WithWake(func(client.WakeOffer) *client.Wake {
-			return &client.Wake{Kind: "webhook", URL: o.Wake}
-		}))
-	}
 	if o.Approver != "" {
 		options = append(options, client.WithApprover(d.approver(o.Approver)))
+	}
+	if o.Wake != nil {
+		options = append(options, client.WithWake(func(client.WakeOffer) *client.Wake { return o.Wake }))
 	}
 	for _, name := range o.Tools {
 		options = append(options, client.WithTool(client.Tool{Name: name, Description: "The tool " + name + ".",

@@ -19,7 +19,8 @@ const (
 func TestGenerated(t *testing.T) {
 	for path, want := range map[string]string{
 		source + "types.py":        pythonModule(t, read(t, schemasFile)),
-		source + "_sync_client.py": syncModule(read(t, source+"_async_client.py")),
+		source + "_sync_client.py": syncModule(t, "_async_client.py"),
+		source + "_sync_group.py":  syncModule(t, "_async_group.py"),
 	} {
 		if *update {
 			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
@@ -31,15 +32,18 @@ func TestGenerated(t *testing.T) {
 	}
 }
 
-// syncModule returns the synchronous client, which is the asynchronous one without await.
-func syncModule(async string) string {
-	return "# Generated from _async_client.py by `make docs`.\n" + strings.NewReplacer(
-		"AsyncFarhand", "Farhand", "AsyncCall", "Call", "AsyncConversation", "Conversation", "AsyncApprovals", "Approvals",
+// syncModule returns a module of the synchronous client, which is that of the asynchronous one without await.
+func syncModule(t *testing.T, async string) string {
+	t.Helper()
+	return "# Generated from " + async + " by `make docs`.\n" + strings.NewReplacer(
+		"AsyncFarhand", "Farhand", "AsyncCall", "Call", "AsyncGroupCall", "GroupCall",
+		"AsyncConversation", "Conversation", "AsyncApprovals", "Approvals",
 		"AsyncStream", "Stream", "AsyncDriver", "Driver", "httpx.AsyncClient", "httpx.Client",
-		"_async_driver", "_sync_driver", "async def ", "def ", "async for ", "for ", "async with ", "with ", "await ", "",
+		"_async_driver", "_sync_driver", "_async_group", "_sync_group",
+		"async def ", "def ", "async for ", "for ", "async with ", "with ", "await ", "", "__aiter__", "__iter__",
 		"__aenter__", "__enter__", "__aexit__", "__exit__", "aclosing", "closing", "asynchronous", "synchronous",
 		"an asyncio program", "a program with threads",
-	).Replace(async)
+	).Replace(read(t, source+async))
 }
 
 func read(t *testing.T, path string) string {

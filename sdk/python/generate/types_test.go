@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -104,21 +105,29 @@ func (p *pythonTypes) class(name string, schema object) {
 	}
 }
 
-// members writes one class. Python cannot spell members that are its keywords in a class, so they stand in a call.
+// members writes one class. Python cannot spell keywords and names with a slash in a class, so they stand in a call.
 func (p *pythonTypes) members(class, base, total, of string, about any, properties object, names []string) {
-	keywords := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !isPythonKeyword(name) })
+	keywords := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !isOddName(name) })
 	if len(keywords) > 0 {
 		var fields []string
 		for _, name := range keywords {
-			fields = append(fields, fmt.Sprintf("%q: %q", name, p.typeOf(of+pascal(name), properties[name].(object), false)))
+			typed := strconv.Quote(p.typeOf(of+pascal(name), properties[name].(object), false))
+			if strings.Contains(typed, `\"`) {
+				typed = "'" + strings.ReplaceAll(strings.Trim(typed, `"`), `\"`, `"`) + "'"
+			}
+			fields = append(fields, fmt.Sprintf("        %q: %s,\n", name, typed))
 		}
 		if base != "TypedDict" {
 			p.t.Fatalf("%s: a keyword among the optional members is not supported", class)
 		}
-		names = slices.DeleteFunc(names, isPythonKeyword)
+		names = slices.DeleteFunc(names, isOddName)
 		base = "_" + of + "Keywords"
 		p.gap(false)
-		fmt.Fprintf(&p.out, "%s = TypedDict(%q, {%s})\n", base, base, strings.Join(fields, ", "))
+		rest := ""
+		if total != "" {
+			rest = "    total=False,\n"
+		}
+		fmt.Fprintf(&p.out, "%s = TypedDict(\n    %q,\n    {\n%s    },\n%s)\n", base, base, strings.Join(fields, ""), rest)
 	}
 	p.gap(true)
 	head := fmt.Sprintf("class %s(%s%s):", class, base, total)
@@ -133,7 +142,9 @@ func (p *pythonTypes) members(class, base, total, of string, about any, properti
 		}
 	}
 	p.doc("    ", about)
-	p.out.WriteString("\n")
+	if len(names) > 0 {
+		p.out.WriteString("\n")
+	}
 	for _, name := range names {
 		property := properties[name].(object)
 		p.field(name, p.typeOf(of+pascal(name), property, false))
@@ -254,13 +265,17 @@ func (p *pythonTypes) doc(indent string, about any) {
 	if strings.HasSuffix(text, `"`) {
 		text += " "
 	}
-	if one := indent + `"""` + text + `"""`; len(one) <= pythonWidth && !strings.Contains(text, "\n") {
+	one, width := indent+`"""`+text+`"""`, pythonWidth
+	if len(one) <= pythonWidth && !strings.Contains(text, "\n") {
 		p.out.WriteString(one + "\n")
 		return
 	}
+	if len(one) <= pythonWidth+len(`"""`) {
+		width -= len(`"""`) // a formatter would make one line of it
+	}
 	line := indent + `"""`
 	for i, word := range strings.Fields(text) {
-		if i > 0 && len(line)+1+len(word) > pythonWidth {
+		if i > 0 && len(line)+1+len(word) > width {
 			p.out.WriteString(line + "\n")
 			line = indent + word
 		} else if i > 0 {
@@ -316,9 +331,9 @@ func pascal(member string) string {
 	return b.String()
 }
 
-// isPythonKeyword reports whether Python reserves a member's name.
-func isPythonKeyword(name string) bool {
-	return slices.Contains([]string{
+// isOddName reports whether a member's name is reserved by Python, or no identifier.
+func isOddName(name string) bool {
+	return strings.Contains(name, "/") || slices.Contains([]string{
 		"and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del", "elif", "else", "except",
 		"finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal", "not", "or", "pass", "raise",
 		"return", "try", "while", "with", "yield",

@@ -41,6 +41,7 @@ func TestReadme(t *testing.T) {
 	for i, want := range [][]string{
 		{"Click.", "image image/png 4"},
 		{"started 0 3", "one undefined undefined", "two undefined undefined", "onetwo"},
+		{"It rang.", "phone succeeded It rang.", "tablet rejected", "1 of 2"},
 		{"session_not_found no No connected session"},
 		{`unlock {`, "allowed The front door is open."},
 		{"calls ring", "It is a phone.", "You are welcome.", "6 messages"},
@@ -57,8 +58,8 @@ func TestReadme(t *testing.T) {
 			}
 		}
 	}
-	if len(blocks) != 6 {
-		t.Errorf("README.md has %d programs, and six are expected", len(blocks))
+	if len(blocks) != 7 {
+		t.Errorf("README.md has %d programs, and seven are expected", len(blocks))
 	}
 }
 

@@ -10,5 +10,5 @@ export { audio, file, image, Result, type Data, type Part } from "./parts.js";
 export type { JsonSchema, StandardSchema } from "./standard.js";
 export type { State } from "./state.js";
 export { memoryStore, type Store } from "./store.js";
-export type { Handler, Hints, Tool } from "./tools.js";
+export type { Effects, Handler, Hints, Tool } from "./tools.js";
 export type { Wake, WakeOffer } from "./wake.js";

@@ -21,7 +21,9 @@ import { wakeOffer, type WakeOffer } from "./wake.js";
 const stopWait = 2_000; // ms that stop gives handlers to end, and then the gateway to acknowledge
 const framesBytes = 64; // around the definitions in a frame
 const definitions = 1024; // in a frame
-const capabilities = ["ack", "progress", "cancel", "drain", "resume", "resume_token", "call_status", "traceparent"];
+const capabilities = [
+  "ack", "progress", "cancel", "drain", "resume", "resume_token", "call_status", "traceparent", "presence",
+];
 
 /** The device for every platform. Use Device of the package. */
 export class DeviceCore extends Emitter<DeviceEvents> {
@@ -36,6 +38,7 @@ export class DeviceCore extends Emitter<DeviceEvents> {
   #state: State = { phase: "closed" };
   #limits = defaultLimits;
   #wakeOffer: WakeOffer | undefined; // of the last connection
+  #foreground: boolean | undefined; // as last reported
   #loaded: Promise<void> | undefined;
   #credential: Credential | undefined;
   #session: string;
@@ -177,6 +180,25 @@ export class DeviceCore extends Emitter<DeviceEvents> {
     }
   }
 
+  /**
+   * Reports whether the app is in the foreground, now and on each later connection. Without a report the gateway does
+   * not know. In the background it refuses calls of tools whose effects need the foreground, and it prefers a user's
+   * device in the foreground.
+   */
+  setForeground(foreground: boolean): void {
+    this.#foreground = foreground;
+    if (this.#link && this.#link.registering >= 0) this.#send({ type: "presence", foreground });
+  }
+
+  /**
+   * Asks the gateway to make this device the default of its user: it gets calls for the user that could go to several
+   * devices. The device needs a deviceId, and a token that names the user. False: there is no connection. The answer is
+   * an event: `default`, or `trouble`.
+   */
+  setDefault(): boolean {
+    return this.#link !== undefined && this.#link.registering >= 0 && this.#send({ type: "set_default" });
+  }
+
   // The connection, from the first to the last.
 
   async #stay(running: AbortController): Promise<void> {
@@ -288,6 +310,8 @@ export class DeviceCore extends Emitter<DeviceEvents> {
         return void this.registerWake();
       case "wake_registered":
         return this.emit("wake", { kind: text(frame["kind"]) });
+      case "default_set":
+        return this.emit("default", { deviceId: text(frame["device_id"]) });
       case "tools_registered":
         return this.#registered(link, frame);
       case "tool_call_request":
@@ -329,6 +353,7 @@ export class DeviceCore extends Emitter<DeviceEvents> {
     }
     link.registering = 0;
     this.#rejected = [];
+    if (this.#foreground !== undefined) this.#send({ type: "presence", foreground: this.#foreground });
     this.#register(link, [...this.#offers.values()]);
     void this.#resend(link);
   }

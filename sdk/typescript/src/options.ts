@@ -51,11 +51,13 @@ export interface DeviceEvents {
   answered: CallEvent & { readonly error?: string };
   /** The gateway knows how to wake the device: by this kind, "" if it does not any more. */
   wake: { readonly kind: string };
+  /** The device is its user's default. */
+  default: { readonly deviceId: string };
   /** The conversation has a title. */
   title: string;
   /**
-   * The gateway does not like a frame, the store fails (`store`), the option wake does (`wake`), or another page has it (`in_use`): this one connects
-   * when that one is closed. The device goes on.
+   * The gateway does not like a frame, the store fails (`store`), the option wake does (`wake`), or another page has it
+   * (`in_use`): this one connects when that one is closed. The device goes on.
    */
   trouble: FarhandError;
 }

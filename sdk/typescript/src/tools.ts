@@ -19,6 +19,10 @@ export interface Tool<Args = Record<string, unknown>> {
   /** Default timeout of callers, in ms. */
   timeout?: number;
   hints?: Hints;
+  /** What calls do outside the gateway. Default: unknown. */
+  effects?: Effects;
+  /** Up to 16 short names by which callers filter tools. */
+  tags?: readonly string[];
   /** `user_confirm`: calls need approval; `admin_only`: only for admins, never for models. Default: `safe`. */
   securityLevel?: "safe" | "user_confirm" | "admin_only";
 }
@@ -29,6 +33,19 @@ export interface Hints {
   destructiveHint?: boolean;
   idempotentHint?: boolean;
   openWorldHint?: boolean;
+}
+
+/** Effects are what a tool declares about its calls. */
+export interface Effects {
+  /** `external` reaches systems of others, `people` a person. */
+  class?: "read" | "write" | "external" | "people";
+  /** The tool works only while the app is in the foreground: see setForeground. */
+  needs_foreground?: boolean;
+  /** The platform's permission that the tool uses, such as `camera`. */
+  permission?: string;
+  cost?: "free" | "metered" | "high";
+  /** How long a call usually takes. */
+  typical_ms?: number;
 }
 
 /**
@@ -60,6 +77,8 @@ export function offer<Args>(tool: Tool<Args>, handler: Handler<Args>): Offer {
     output_schema: tool.outputSchema,
     timeout_ms: tool.timeout,
     annotations: tool.hints,
+    effects: tool.effects,
+    tags: tool.tags,
     security_level: tool.securityLevel,
   });
   return {

@@ -6,13 +6,17 @@ import io.github.farhand.device.Approver
 import io.github.farhand.device.CredentialStore
 import io.github.farhand.device.Decision
 import io.github.farhand.device.Device
+import io.github.farhand.device.Effects
 import io.github.farhand.device.Event
 import io.github.farhand.device.FarhandException
 import io.github.farhand.device.FileCredentialStore
+import io.github.farhand.device.Quiet
 import io.github.farhand.device.SecurityLevel
 import io.github.farhand.device.State
 import io.github.farhand.device.ToolOptions
 import io.github.farhand.device.TurnEvent
+import io.github.farhand.device.Wake
+import io.github.farhand.device.WakeKeys
 import io.github.farhand.device.jsonTool
 import io.github.farhand.device.pair
 import kotlinx.coroutines.CoroutineScope
@@ -32,6 +36,7 @@ import kotlinx.serialization.json.JsonObject
 import kotlinx.serialization.json.JsonPrimitive
 import kotlinx.serialization.json.buildJsonArray
 import kotlinx.serialization.json.buildJsonObject
+import kotlinx.serialization.json.long
 import kotlinx.serialization.json.put
 import java.io.File
 import java.util.concurrent.ConcurrentHashMap
@@ -50,6 +55,9 @@ class Command(
     val content: String = "",
     val debug: Boolean = false,
     val acknowledged: List<String> = emptyList(),
+    val on: Boolean = false,
+    val effects: JsonObject? = null,
+    val tags: List<String> = emptyList(),
 )
 
 @Serializable
@@ -67,6 +75,28 @@ class Options(
     @SerialName("silence_ms") val silence: Long = 60_000,
     val pair: Boolean = false,
     val store: Boolean = false,
+    val wake: JsonObject? = null,
+)
+
+private fun JsonObject.text(name: String): String? = (get(name) as? JsonPrimitive)?.content
+
+private fun JsonObject.time(name: String) = (get(name) as? JsonPrimitive)?.long?.milliseconds
+
+private fun JsonObject.toEffects() = Effects(
+    text("class"),
+    text("needs_foreground").toBoolean(),
+    text("permission"),
+    text("cost"),
+    time("typical_ms"),
+)
+
+private fun JsonObject.toWake() = Wake(
+    text("kind")!!,
+    text("url"),
+    text("endpoint"),
+    (get("keys") as? JsonObject)?.let { WakeKeys(it.text("p256dh")!!, it.text("auth")!!) },
+    minInterval = time("min_interval_ms"),
+    quiet = (get("quiet") as? JsonObject)?.let { Quiet(it.text("from")!!, it.text("to")!!, it.text("zone")) },
 )
 
 private val output = Any()
@@ -103,7 +133,9 @@ private class Driver(private val name: String, private val store: File, private 
                 if (::device.isInitialized) device.stop()
             }
             "stop" -> attempt { device.stop() }
-            "add" -> add(command.tool, command.security)
+            "add" -> add(command.tool, command)
+            "foreground" -> device.setForeground(command.on)
+            "default" -> device.setDefault()
             "remove" -> device.remove(command.tool)
             "release" -> tools.gate(command.call).complete(Unit)
             "say" -> attempt { turn(device.chat.send(command.content, command.debug)) }
@@ -142,12 +174,13 @@ private class Driver(private val name: String, private val store: File, private 
             credentials = paired
             if (o.store) journal = store
             approver = o.approver?.let(::approver)
+            o.wake?.let { given -> wake = { given.toWake() } }
             parallelism = o.parallelism
             silence = o.silence.milliseconds
             leastBackoff = 1.milliseconds
             mostBackoff = 5.milliseconds
         }
-        for (tool in o.tools) add(tool, "")
+        for (tool in o.tools) add(tool)
         scope.launch(Dispatchers.Unconfined, CoroutineStart.UNDISPATCHED) {
             device.events.collect { if (it is Event.StateChanged) tell(it.state) }
         }
@@ -166,9 +199,11 @@ private class Driver(private val name: String, private val store: File, private 
         return credentials
     }
 
-    private fun add(tool: String, security: String) {
+    private fun add(tool: String, command: Command? = null) {
         val options: ToolOptions.() -> Unit = {
-            SecurityLevel.entries.find { it.name.lowercase() == security }?.let { securityLevel = it }
+            SecurityLevel.entries.find { it.name.lowercase() == command?.security }?.let { securityLevel = it }
+            effects = command?.effects?.toEffects()
+            tags = command?.tags.orEmpty()
         }
         device.add(jsonTool(tool, "The tool $tool.", options) { args -> tools.run(this, args) })
     }

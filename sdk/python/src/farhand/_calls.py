@@ -75,6 +75,7 @@ class CallOperation:
         timeout: float | None,
         key: str | None,
         retry_for: float,
+        queue: float | None = None,
         margin: float = MARGIN,
     ) -> None:
         body: dict[str, Any] = {"args": dict(args or {}), "mode": "async"}
@@ -84,13 +85,15 @@ class CallOperation:
             body["select"] = select
         if timeout is not None:
             body["timeout_ms"] = max(1, math.ceil((timeout + margin) * 1000))
+        if queue is not None:
+            body["queue"] = {"ttl_ms": math.ceil(queue * 1000)}
         self.key = key or uuid.uuid4().hex
         # The request stays the same in all attempts: the gateway refuses another one with the same key.
         self._request = Request(
             "POST", path("api", "tools", tool, "call"), body=compact(body), headers={"Idempotency-Key": self.key}
         )
-        self._timeout, self._seconds = timeout, retry_for
-        self._deadline = Deadline(timeout)
+        self._timeout, self._seconds, self._queue = timeout, retry_for, queue
+        self._deadline = Deadline(None if timeout is None else timeout + (queue or 0))
 
     def start(self) -> Operation[dict[str, Any]]:
         """Make the call. Return the gateway's acceptance, with the call's id.
@@ -139,7 +142,8 @@ class CallOperation:
                 try:
                     return outcome(record)
                 except FarhandError as failure:
-                    if not nothing_ran(failure):
+                    # A queued call that ends without a device has waited long enough.
+                    if self._queue is not None or not nothing_ran(failure):
                         raise
                     yield from refused.wait(failure)
         except Abandoned:

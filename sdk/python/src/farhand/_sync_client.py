@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any, Literal, cast
 
@@ -11,21 +11,31 @@ import httpx
 
 from . import _resources, _streams, types
 from ._sync_driver import Driver, Stream
+from ._sync_group import GroupCall
 from ._calls import CallOperation, Target, cancel, wait_for
 from ._effects import Request, clean, get, path
+from ._group import GroupOperation, Mode
 from ._retry import Deadline
 from .results import Result
 
 Select = Literal["any", "newest"]
+Presence = Literal["connected", "sleeping", "any"]
 DecisionName = Literal["allow-once", "allow-always", "deny"]
 
 
 class Call:
     """A call that continues at the gateway, whether or not this program waits for it."""
 
-    def __init__(self, driver: Driver, call_id: str, retry_for: float) -> None:
+    def __init__(
+        self, driver: Driver, call_id: str, retry_for: float, accepted: Mapping[str, Any] | None = None
+    ) -> None:
+        said = accepted or {}
         self.call_id = call_id
         """The call's id, for ``farhand.attach``, also of another program."""
+        self.place: int | None = said.get("place")
+        """If the call waits in the queue of its device: its place when it was accepted, from 1 on."""
+        self.expires_at: str | None = said.get("expires_at")
+        """If the call waits: when it expires (RFC 3339)."""
         self._driver, self._retry_for = driver, retry_for
 
     def result(self, *, timeout: float | None = None) -> Result:
@@ -202,6 +212,7 @@ class Farhand:
         labels: Mapping[str, str] | None = None,
         select: Select | None = None,
         timeout: float | None = None,
+        queue: float | None = None,
         idempotency_key: str | None = None,
     ) -> Result:
         """Call a tool and return its result.
@@ -209,6 +220,9 @@ class Farhand:
         session, device, user and labels select the session; without them, the only one that offers the tool. timeout
         is in seconds, for everything: approval, retries and the tool. Without it, the gateway's default bounds the
         tool. When this wait is cancelled or the timeout passes, the call is cancelled at the gateway.
+
+        queue is how many seconds the call may wait for a device that is known and not connected; the target must name
+        one device. timeout is then longer by it.
 
         Each call has an idempotency key, a random one by default, so that a lost answer never makes it run twice.
         Raises ToolFailedError if the tool ran and failed.
@@ -221,6 +235,7 @@ class Farhand:
             timeout=timeout,
             key=idempotency_key,
             retry_for=self._retry_for,
+            queue=queue,
         )
         return self._driver.run(operation.run())
 
@@ -235,6 +250,7 @@ class Farhand:
         labels: Mapping[str, str] | None = None,
         select: Select | None = None,
         timeout: float | None = None,
+        queue: float | None = None,
         idempotency_key: str | None = None,
     ) -> Call:
         """Begin a call as ``call`` does, and return immediately. The call continues without this program.
@@ -249,10 +265,52 @@ class Farhand:
             timeout=timeout,
             key=idempotency_key,
             retry_for=self._retry_for,
+            queue=queue,
             margin=0,
         )
         accepted = self._driver.run(operation.start())
-        return self.attach(accepted["call_id"])
+        return Call(self._driver, accepted["call_id"], self._retry_for, accepted)
+
+    def call_devices(
+        self,
+        tool: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        user: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        devices: Sequence[str] | None = None,
+        sessions: Sequence[str] | None = None,
+        mode: Mode | None = None,
+        quorum: int | None = None,
+        stagger: float | None = None,
+        timeout: float | None = None,
+        device_timeout: float | None = None,
+        concurrency: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> GroupCall:
+        """Call one tool of many devices. Iterate over what it returns for the result of each device, as they come.
+
+        user and labels, or lists of device or session ids, select the devices; without them, all connected devices
+        that offer the tool. mode is "all" (default), "first" (until one succeeds), "quorum" (until so many succeed) or
+        "race" (the next device after stagger seconds without an answer, or after a failure, until one succeeds).
+        timeout bounds the whole call, device_timeout the call of each device.
+
+        A device that fails is a result, and no error.
+        """
+        operation = GroupOperation(
+            tool,
+            args,
+            {"user_id": user, "labels": labels, "device_ids": devices, "session_ids": sessions},
+            mode=mode,
+            quorum=quorum,
+            stagger=stagger,
+            timeout=timeout,
+            device_timeout=device_timeout,
+            concurrency=concurrency,
+            key=idempotency_key,
+            retry_for=self._retry_for,
+        )
+        return GroupCall(self._driver, operation)
 
     def attach(self, call_id: str) -> Call:
         """Return the handle of a call that was begun earlier, also by another program."""
@@ -287,9 +345,15 @@ class Farhand:
         device: str | None = None,
         user: str | None = None,
         labels: Mapping[str, str] | None = None,
+        presence: Presence | None = None,
+        tag: str | None = None,
     ) -> Stream[types.ToolRow]:
-        """Iterate over the tools of all sessions that match, and without filters also those of the gateway."""
-        query = {**clean({"name": name, "q": search}), **Target(session, device, user, labels).query()}
+        """Iterate over the tools of all sessions that match, and without filters also those of the gateway.
+
+        presence "sleeping" lists those of devices that are known and not connected, "any" both; rows then say which.
+        """
+        filters = clean({"name": name, "q": search, "presence": presence, "tag": tag})
+        query = {**filters, **Target(session, device, user, labels).query()}
         return self._driver.stream(_streams.pages(Request("GET", "/api/tools", query), "tools", self._retry_for))
 
     def sessions(
@@ -300,9 +364,14 @@ class Farhand:
         labels: Mapping[str, str] | None = None,
         tool: str | None = None,
         connected: bool | None = None,
+        presence: Presence | None = None,
     ) -> Stream[types.SessionRow]:
-        """Iterate over the sessions: connected ones first, then conversations without their device."""
-        query = {**clean({"tool": tool, "connected": connected}), **Target(None, device, user, labels).query()}
+        """Iterate over the sessions: connected ones first, then conversations without their device.
+
+        presence "sleeping" lists devices that are known and not connected, "any" both; rows then say which.
+        """
+        filters = clean({"tool": tool, "connected": connected, "presence": presence})
+        query = {**filters, **Target(None, device, user, labels).query()}
         return self._driver.stream(_streams.pages(Request("GET", "/api/sessions", query), "sessions", self._retry_for))
 
     def session(self, session: str) -> types.Session:

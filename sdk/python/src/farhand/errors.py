@@ -146,6 +146,12 @@ class NotConnectedError(FarhandError):
     CODE = "not_connected"
 
 
+class NeedsForegroundError(FarhandError):
+    """The tool works only while its app is in the foreground, and the app is in the background."""
+
+    CODE = "needs_foreground"
+
+
 class AmbiguousTargetError(FarhandError):
     """Several sessions match. Select one by ``session=`` or ``device=``, or set ``select="any"``."""
 

@@ -49,6 +49,33 @@ class Result:
         return self.output
 
 
+@dataclass(frozen=True)
+class DeviceResult:
+    """What became of the call of one device of a group call."""
+
+    state: str
+    """``queued``: the call waits for its device, and there is neither a result nor an error."""
+    call_id: str | None = None
+    session_id: str | None = None
+    device_id: str | None = None
+    result: Result | None = None
+    error: FarhandError | None = None
+    """Why there is no result. A ToolFailedError: the tool ran and failed."""
+
+
+def device_result(row: Mapping[str, Any]) -> DeviceResult:
+    """Return the result of a device from its row."""
+    result, error = None, None
+    if "success" in row or "problem" in row:
+        try:
+            result = outcome(row)
+        except FarhandError as failure:
+            error = failure
+    return DeviceResult(
+        row["state"], row.get("call_id"), row.get("session_id"), row.get("device_id"), result=result, error=error
+    )
+
+
 def outcome(record: Mapping[str, Any]) -> Result:
     """Return the result of a finished call from its record, or raise what the record says."""
     if "success" not in record:

@@ -158,6 +158,8 @@ class Approval(_Approval, total=False):
     device_name: str
     devices: list[ApprovedDevice]
     """The devices of a group call, instead of the three members above. The approval covers one call of each."""
+    effects: ToolEffects
+    """What the tool declares about its calls."""
     looks_like: str
     """The device_id of a paired device that looks similar."""
     scope: Literal["once", "always_tool", "always_args"]
@@ -239,6 +241,8 @@ class ApprovalRow(_ApprovalRow, total=False):
     device_name: str
     devices: list[ApprovedDevice]
     """The devices of a group call, instead of the three members above. The approval covers one call of each."""
+    effects: ToolEffects
+    """What the tool declares about its calls."""
     looks_like: str
     """The device_id of a paired device that looks similar."""
     scope: Literal["once", "always_tool", "always_args"]
@@ -325,7 +329,9 @@ AuditAction = Literal[
     "budget.spent",
     "key.rotate",
     "device.rotate",
+    "device.wake",
     "user.erase",
+    "user.default_device",
 ]
 """The action that was done or denied."""
 
@@ -597,6 +603,7 @@ class CallRequest(TypedDict, total=False):
     idempotency_key: IdempotencyKey
     mode: Literal["sync", "async"]
     """Default: `sync`. `async`: respond with 202 once the call has a record; the call continues in the background."""
+    ordered: Ordered
     queue: Queue
     """Lets a call to a sleeping device wait for it. `target` must then name one device."""
     select: Literal["any", "newest"]
@@ -1006,7 +1013,8 @@ class DayBudgetTenant(TypedDict, total=False):
 
 
 class DayBudget(TypedDict, total=False):
-    """What may be spent on a day, from midnight to midnight UTC, on all pods together. Absent amounts, and 0: no limit.
+    """What may be spent on a day, from midnight to midnight UTC, on all pods together. Absent amounts, and 0: no
+    limit.
     """
 
     identity: DayBudgetIdentity
@@ -1071,6 +1079,8 @@ class Decision(_Decision, total=False):
     device_name: str
     devices: list[ApprovedDevice]
     """The devices of a group call, instead of the three members above. The approval covers one call of each."""
+    effects: ToolEffects
+    """What the tool declares about its calls."""
     grant: Grant
     looks_like: str
     """The device_id of a paired device that looks similar."""
@@ -1097,6 +1107,12 @@ class DecisionRequest(_DecisionRequest, total=False):
     """With `allow-always`: how long the grant lasts; default 30 days."""
     scope: Literal["tool", "arguments"]
     """With `allow-always`: the tool with any arguments, or only with these."""
+
+
+class DefaultDevice(TypedDict):
+    """The device of a user that is called if several match."""
+
+    device_id: str
 
 
 class _Device(TypedDict):
@@ -1204,6 +1220,32 @@ class DeviceRow(_DeviceRow, total=False):
     user_id: str
 
 
+class _DeviceWake(TypedDict):
+    """The members of DeviceWake that are always there."""
+
+    device_id: str
+    kind: str
+    min_interval_ms: int
+    registered_at: Time
+
+
+class DeviceWake(_DeviceWake, total=False):
+    """How a device is woken, without secrets, and when it was."""
+
+    error: str
+    """Of the last failure."""
+    failures: int
+    """Since the last push that the service took."""
+    host: str
+    """Of the URL or endpoint."""
+    last_push: Time
+    next_push: Time
+    """Planned."""
+    quiet: QuietHours
+    topic: str
+    """apns: the bundle id of the app."""
+
+
 class Diagnosis(TypedDict):
     """What a pod found when it checked what it uses."""
 
@@ -1241,6 +1283,7 @@ ErrorCode = Literal[
     "invalid_result",
     "lost",
     "method_not_allowed",
+    "needs_foreground",
     "not_connected",
     "not_found",
     "payload_too_large",
@@ -1476,10 +1519,12 @@ class GroupRow(_GroupRow, total=False):
     annotations: Annotations
     approval: Literal["required"]
     """Each call of the caller needs a person's approval."""
+    effects: ToolEffects
     output_schema: OutputSchema
     reason: str
     """Why the caller may not call it; absent if it may."""
     security_level: Literal["safe", "user_confirm", "admin_only"]
+    tags: ToolTags
     timeout_ms: int
     """The timeout of a call that sets none."""
 
@@ -1692,6 +1737,20 @@ class MCPMessage(_MCPMessage, total=False):
     result: dict[str, Any]
 
 
+_MCPMetaKeywords = TypedDict(
+    "_MCPMetaKeywords",
+    {
+        "farhand/effects": "ToolEffects",
+        "farhand/tags": "ToolTags",
+    },
+    total=False,
+)
+
+
+class MCPMeta(_MCPMetaKeywords, total=False):
+    """What a tool declares in the `_meta` of its row."""
+
+
 class _MCPTool(TypedDict):
     """The members of MCPTool that are always there."""
 
@@ -1703,6 +1762,7 @@ class _MCPTool(TypedDict):
 class MCPTool(_MCPTool, total=False):
     """A tool in the format of MCP's tools/list."""
 
+    _meta: MCPMeta
     annotations: Annotations
     outputSchema: OutputSchema
 
@@ -1812,10 +1872,6 @@ class MessageRequest(TypedDict, total=False):
     """
     debug: bool
     """Send each model request as an event `debug_prompt`."""
-    queue: Queue
-    """Offers the tools of the device also while it sleeps. Their calls then wait for it; a later turn learns their
-    outcomes. The header `X-Farhand-Queue` has the same effect.
-    """
     regenerate: bool
     """Answer the last message again and replace its answer."""
     results: Literal["markdown", "plain"]
@@ -1925,6 +1981,12 @@ class OpenAIToolList(_OpenAIToolList, total=False):
     next_cursor: NextCursor
     output_schemas: OutputSchemas
 
+
+Ordered = Literal[True, False, "tool"]
+"""Ordered makes the calls that set it run one at a time on a device, in the order in which they were accepted. `true`:
+the calls of the session with `true`. `tool`: the calls of the tool with `tool`. An asynchronous call is accepted when
+the response arrives. The timeout includes the wait. Tools of the gateway ignore it.
+"""
 
 OutputSchema = dict[str, Any]
 """The JSON Schema (2020-12) of the tool's output; absent if unknown. Results are checked against it."""
@@ -2277,6 +2339,8 @@ class ProblemCandidatesItem(_ProblemCandidatesItem, total=False):
     """Part of another type."""
 
     device_id: str
+    foreground: bool
+    """The device says that its app is in the foreground."""
     name: str
     user_id: str
 
@@ -2350,6 +2414,22 @@ class QueuedCalls(TypedDict):
     """The calls that wait for a device, in order. The first one may be running."""
 
     calls: list[CallRecord]
+
+
+_QuietHoursKeywords = TypedDict(
+    "_QuietHoursKeywords",
+    {
+        "from": "str",
+    },
+)
+
+
+class QuietHours(_QuietHoursKeywords):
+    """A part of each day. `from` may be later than `to`: then they pass midnight."""
+
+    to: str
+    zone: str
+    """Of the IANA database, such as Europe/Vienna; empty: UTC."""
 
 
 class _RateLimit(TypedDict):
@@ -2805,10 +2885,12 @@ class Tool(_Tool, total=False):
     annotations: Annotations
     approval: Literal["required"]
     """Each call of the caller needs a person's approval."""
+    effects: ToolEffects
     output_schema: OutputSchema
     reason: str
     """Why the caller may not call it; absent if it may."""
     security_level: Literal["safe", "user_confirm", "admin_only"]
+    tags: ToolTags
     timeout_ms: int
     """The timeout of a call that sets none."""
 
@@ -2820,6 +2902,29 @@ class ToolDecision(TypedDict, total=False):
     """Waiting tools, each with the hash of the reviewed definition."""
     reject: list[str]
     """Names of tools the device must not offer."""
+
+
+_ToolEffectsKeywords = TypedDict(
+    "_ToolEffectsKeywords",
+    {
+        "class": 'Literal["read", "write", "external", "people"]',
+    },
+    total=False,
+)
+
+
+class ToolEffects(_ToolEffectsKeywords, total=False):
+    """What a tool declares about its calls. If it declares no class, its annotations imply one. It comes from the
+    device and is not verified.
+    """
+
+    cost: Literal["free", "metered", "high"]
+    needs_foreground: bool
+    """The app must be in the foreground. A call for a device in the background is refused or waits in the queue."""
+    permission: str
+    """The platform's permission that the tool uses, such as camera."""
+    typical_ms: int
+    """How long a call usually takes. It sets no timeout."""
 
 
 class _ToolGroupList(TypedDict):
@@ -2873,6 +2978,7 @@ class ToolRow(_ToolRow, total=False):
     """Each call of the caller needs a person's approval."""
     device_id: str
     device_name: str
+    effects: ToolEffects
     labels: Labels
     last_seen: str
     """Of a sleeping device."""
@@ -2885,9 +2991,14 @@ class ToolRow(_ToolRow, total=False):
     """Why the caller may not call it; absent if it may."""
     security_level: Literal["safe", "user_confirm", "admin_only"]
     session_id: SessionID
+    tags: ToolTags
     timeout_ms: int
     """The timeout of a call that sets none."""
     user_id: str
+
+
+ToolTags = list[str]
+"""Short names for filters, in order."""
 
 
 class Transcript(TypedDict):
@@ -2978,6 +3089,8 @@ class TurnApproval(_TurnApproval, total=False):
     device_name: str
     devices: list[ApprovedDevice]
     """The devices of a group call, instead of the three members above. The approval covers one call of each."""
+    effects: ToolEffects
+    """What the tool declares about its calls."""
     looks_like: str
     """The device_id of a paired device that looks similar."""
     scope: Literal["once", "always_tool", "always_args"]
@@ -3117,7 +3230,12 @@ class TurnToolResult(_TurnToolResult, total=False):
     parts: PartList
 
 
-_UsageListKeywords = TypedDict("_UsageListKeywords", {"from": "str"})
+_UsageListKeywords = TypedDict(
+    "_UsageListKeywords",
+    {
+        "from": "str",
+    },
+)
 
 
 class _UsageList(_UsageListKeywords):
@@ -3173,8 +3291,10 @@ class WaitingDefinition(_WaitingDefinition, total=False):
     """A definition of a device's tool."""
 
     annotations: Annotations
+    effects: ToolEffects
     output_schema: OutputSchema
     security_level: Literal["safe", "user_confirm", "admin_only"]
+    tags: ToolTags
     timeout_ms: int
 
 
@@ -3196,6 +3316,41 @@ class WaitingTool(_WaitingTool, total=False):
     before: WaitingDefinition
     changed: list[str]
     """The changed fields."""
+    effects: ToolEffects
     output_schema: OutputSchema
     security_level: Literal["safe", "user_confirm", "admin_only"]
+    tags: ToolTags
     timeout_ms: int
+
+
+class _Wake(TypedDict):
+    """The members of Wake that are always there."""
+
+    kind: Literal["webhook", "webpush", "unifiedpush", "fcm", "apns"]
+    """The service that the push goes to. The gateway must have credentials for it."""
+
+
+class Wake(_Wake, total=False):
+    """Wake says how a device is woken while it sleeps. Which fields are required depends on `kind`."""
+
+    endpoint: str
+    """Webpush and unifiedpush: of the subscription."""
+    keys: WakeKeys
+    """Webpush and unifiedpush: of the subscription."""
+    min_interval_ms: int
+    """The minimum time between two pushes."""
+    quiet: QuietHours
+    """No pushes in this part of each day."""
+    token: str
+    """Fcm and apns: of the device."""
+    topic: str
+    """apns: the bundle id of the app."""
+    url: str
+    """webhook: gets a signed request."""
+
+
+class WakeKeys(TypedDict):
+    """The keys of a push subscription, in base64url."""
+
+    auth: str
+    p256dh: str

@@ -2,7 +2,7 @@ import { CancelledError, errorOf, FarhandError, withDispatched } from "./errors.
 import { type Http, pathOf } from "./http.js";
 import { type CallResult, resultOf } from "./result.js";
 import { follow } from "./sse.js";
-import type { CallEvent, CallRecord, CallState } from "./types.js";
+import type { CallAccepted, CallEvent, CallRecord, CallState } from "./types.js";
 import { now, passing, Retries, persist } from "./wait.js";
 
 /** How long one request waits for the end of a call, in milliseconds. */
@@ -23,6 +23,9 @@ export class PendingCall<T = unknown> implements AsyncIterable<CallEvent> {
   /** The approval that the call waits for, if any, and who may decide. */
   readonly approvalId: string | undefined;
   readonly approvers: readonly string[];
+  /** If the call waits in the queue of its device: its place when it was accepted, from 1 on, and when it expires. */
+  readonly place: number | undefined;
+  readonly expiresAt: Date | undefined;
   readonly #http: Http;
   readonly #signal: AbortSignal | undefined;
   readonly #abort = () => void this.cancel().catch(() => {}); // result() reports it
@@ -31,12 +34,14 @@ export class PendingCall<T = unknown> implements AsyncIterable<CallEvent> {
   /** @internal */
   constructor(
     http: Http,
-    call: { call_id: string; approval_id?: string; approvers?: string[] },
+    call: Pick<CallAccepted, "call_id"> & Partial<CallAccepted>,
     signal?: AbortSignal | undefined,
   ) {
     this.id = call.call_id;
     this.approvalId = call.approval_id;
     this.approvers = call.approvers ?? [];
+    this.place = call.place;
+    this.expiresAt = call.expires_at === undefined ? undefined : new Date(call.expires_at);
     this.#http = http;
     this.#signal = signal;
     if (signal?.aborted) this.#abort();

@@ -33,14 +33,19 @@ export interface StartOptions extends TargetOptions {
   timeout?: number | undefined;
   /** Cancels the call at the gateway. */
   signal?: AbortSignal | undefined;
+  /**
+   * How long the call may wait for a device that is known and not connected, in milliseconds. The target must name one
+   * device. `timeout` begins when the device gets the call.
+   */
+  queue?: number | undefined;
   /** Names the call, so that it runs once however often it is requested. Default: a random key. */
   idempotencyKey?: string | undefined;
 }
 
 export interface CallOptions extends Omit<StartOptions, "idempotencyKey"> {
   /**
-   * As for `start`. False: the call is one request, without a record that outlives it. It is cheaper, and after a
-   * broken connection the client cannot know what became of it (`dispatched` is `unknown`).
+   * As for `start`. False: the call is one request, without a record that outlives it, and cannot be queued. It is
+   * cheaper, and after a broken connection the client cannot know what became of it (`dispatched` is `unknown`).
    */
   idempotencyKey?: string | false | undefined;
 }
@@ -75,10 +80,12 @@ export async function begin<T>(
 export async function run<T>(http: Http, tool: string, args: object, options: StartOptions): Promise<CallResult<T>> {
   const until = deadline(http, options);
   const keyed = { ...options, idempotencyKey: options.idempotencyKey ?? randomKey() };
-  const { signal } = options;
+  const { signal, queue } = options;
+  // A queued call that ends without a device has waited long enough.
+  const may = queue === undefined ? mayRetry : () => false;
   try {
     const once = async () => (await begin<T>(http, tool, args, keyed, until)).result();
-    return await persist(once, mayRetry, until, signal);
+    return await persist(once, may, until, signal);
   } catch (cause) {
     if (!signal?.aborted || cause !== signal.reason) throw cause;
     // In a pause before the next try: the last one reached no device.
@@ -101,7 +108,7 @@ export async function callOnce<T>(
 const longest = 3_600_000;
 
 /** deadline returns when the client no longer tries to begin a call. */
-function deadline(http: Http, options: Pick<StartOptions, "timeout">): number {
+export function deadline(http: Http, options: Pick<StartOptions, "timeout">): number {
   return now() + (options.timeout ?? http.retryFor);
 }
 
@@ -111,7 +118,7 @@ function randomKey(): string {
 }
 
 /** mayRetry reports whether the gateway says that nothing ran, and that a retry may help. */
-function mayRetry(error: FarhandError): boolean {
+export function mayRetry(error: FarhandError): boolean {
   if (!error.retryable) return false;
   // Without a time to come back, an offline device stays offline, and a call that was too slow stays too slow.
   return error.retryAfter !== undefined || !(error instanceof NotConnectedError || error instanceof TimeoutError);
@@ -174,7 +181,7 @@ class Attempts {
 }
 
 function requestOf(args: object, options: StartOptions | CallOptions): CallRequest {
-  const { session, device, user, labels, select, timeout } = options;
+  const { session, device, user, labels, select, timeout, queue } = options;
   const target = {
     ...(session === undefined ? {} : { session_id: session }),
     ...(device === undefined ? {} : { device_id: device }),
@@ -186,5 +193,6 @@ function requestOf(args: object, options: StartOptions | CallOptions): CallReque
     ...(Object.keys(target).length === 0 ? {} : { target }),
     ...(select === undefined ? {} : { select }),
     ...(timeout === undefined ? {} : { timeout_ms: Math.ceil(timeout) }),
+    ...(queue === undefined ? {} : { queue: { ttl_ms: Math.ceil(queue) } }),
   };
 }

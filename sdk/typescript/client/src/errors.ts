@@ -55,6 +55,8 @@ export class ApprovalDeniedError extends FarhandError {}
 export class NotFoundError extends FarhandError {}
 /** The device is offline. `retryAfter` is set if the gateway expects it. */
 export class NotConnectedError extends FarhandError {}
+/** The tool works only while its app is in the foreground, and the app is in the background. */
+export class NeedsForegroundError extends NotConnectedError {}
 /** Several sessions match the target; `candidates` lists them, at most 20. */
 export class AmbiguousTargetError extends FarhandError {
   get candidates(): NonNullable<Problem["candidates"]> {
@@ -110,6 +112,7 @@ const classes: Record<ErrorCode, typeof FarhandError> = {
   invalid_result: GatewayError,
   lost: LostError,
   method_not_allowed: InvalidRequestError,
+  needs_foreground: NeedsForegroundError,
   not_connected: NotConnectedError,
   not_found: NotFoundError,
   payload_too_large: InvalidRequestError,

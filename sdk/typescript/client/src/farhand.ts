@@ -4,6 +4,7 @@ import { begin, type CallOptions, callOnce, run, type StartOptions, type TargetO
 import { Conversation } from "./conversation.js";
 import { type FarhandOptions, Http, pathOf, type Query } from "./http.js";
 import type { CallResult } from "./result.js";
+import { GroupCall, type GroupOptions } from "./group.js";
 import { follow } from "./sse.js";
 import type {
   Activity,
@@ -17,6 +18,9 @@ import type {
   ToolRow,
 } from "./types.js";
 
+/** Which devices are listed. If it is asked for, rows say whether theirs is connected, and when it was last seen. */
+export type Presence = "connected" | "sleeping" | "any";
+
 /** Which tools are listed. */
 export interface ToolFilter extends TargetOptions {
   /** The name of the tool. */
@@ -24,6 +28,10 @@ export interface ToolFilter extends TargetOptions {
   /** A text in name or description. */
   q?: string;
   sourceType?: "builtin" | "mcp" | "remote";
+  /** `sleeping`: tools of devices that are known and not connected. Default: `connected`. */
+  presence?: Presence;
+  /** A tag of the tool. */
+  tag?: string;
   signal?: AbortSignal | undefined;
 }
 
@@ -32,6 +40,8 @@ export interface SessionFilter extends Omit<TargetOptions, "session"> {
   /** The name of a tool that they offer. */
   tool?: string;
   connected?: boolean;
+  /** `sleeping`: devices that are known and not connected. `any`: these, too. */
+  presence?: Presence;
   signal?: AbortSignal | undefined;
 }
 
@@ -64,6 +74,14 @@ export class Farhand {
   /** start begins a call and returns when the gateway has it. Iterate over the call for its progress and output. */
   start<T = unknown>(tool: string, args: object = {}, options: StartOptions = {}): Promise<PendingCall<T>> {
     return begin<T>(this.#http, tool, args, options);
+  }
+
+  /**
+   * callDevices calls one tool of many devices. Iterate over what it returns for the result of each device, as they
+   * come; then it has the counts. A device that fails is a result, and no error.
+   */
+  callDevices<T = unknown>(tool: string, args: object = {}, options: GroupOptions = {}): GroupCall<T> {
+    return new GroupCall<T>(this.#http, tool, args, options);
   }
 
   /** pending returns a call that this or another program has started, by its id. */
@@ -152,7 +170,7 @@ export class Farhand {
 }
 
 function queryOf(filter: ToolFilter & SessionFilter): Query {
-  const { session, device, user, labels, sourceType, name, q, tool, connected } = filter;
+  const { session, device, user, labels, sourceType, name, q, tool, connected, presence, tag } = filter;
   return {
     session_id: session,
     device_id: device,
@@ -163,5 +181,7 @@ function queryOf(filter: ToolFilter & SessionFilter): Query {
     q,
     tool,
     connected,
+    presence,
+    tag,
   };
 }

@@ -20,6 +20,7 @@ export {
   InvalidArgumentsError,
   InvalidRequestError,
   LostError,
+  NeedsForegroundError,
   NotConnectedError,
   NotFoundError,
   TimeoutError,
@@ -28,7 +29,8 @@ export {
   UnavailableError,
   UnreachableError,
 } from "./errors.js";
-export { Farhand, type FeedEvent, type SessionFilter, type ToolFilter } from "./farhand.js";
+export { Farhand, type FeedEvent, type Presence, type SessionFilter, type ToolFilter } from "./farhand.js";
+export { GroupCall, type DeviceResult, type GroupOptions } from "./group.js";
 export type { FarhandOptions, Query } from "./http.js";
 export { CallResult, FilePart, ToolFailedError } from "./result.js";
 export type * from "./types.js";

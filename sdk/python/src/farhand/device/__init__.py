@@ -14,7 +14,8 @@ from .pair import Credential, forget_credential, pair, stored_credential
 from .parts import Data, Part, Result, audio, file, image
 from .state import Phase, State
 from .store import MemoryStore, Store
-from .tools import Hints, SecurityLevel, Tool
+from .tools import Effects, Hints, SecurityLevel, Tool
+from .wake import Quiet, Wake, WakeKeys, WakeOffer, Waker
 
 logging.getLogger("farhand").addHandler(logging.NullHandler())
 
@@ -29,6 +30,7 @@ __all__ = [
     "Decision",
     "Device",
     "DeviceError",
+    "Effects",
     "FileStore",
     "Hints",
     "Keywords",
@@ -36,6 +38,7 @@ __all__ = [
     "Part",
     "Phase",
     "Question",
+    "Quiet",
     "Rejection",
     "Result",
     "SecurityLevel",
@@ -44,6 +47,10 @@ __all__ = [
     "SyncCall",
     "Tool",
     "TurnEvent",
+    "Wake",
+    "WakeKeys",
+    "WakeOffer",
+    "Waker",
     "audio",
     "file",
     "forget_credential",

@@ -41,7 +41,7 @@ class Call:
         self.deadline = datetime.now(timezone.utc) + timedelta(seconds=seconds)
         """When the caller stops waiting."""
         self.traceparent = traceparent
-        """The W3C header of the call's trace, for requests and spans of the handler; "": the gateway makes no traces."""
+        """The W3C header of the call's trace, for requests and spans of the handler; "": there is no trace."""
         self._loop = asyncio.get_running_loop()
         self._until = self._loop.time() + seconds
         self._reports = reports

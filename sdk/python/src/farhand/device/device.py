@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from .gateway import Gateway
 from .session import Options, Session
 from .store import MemoryStore
-from .tools import Hints, SecurityLevel, Tool, offer, offer_of
+from .tools import Effects, Hints, SecurityLevel, Tool, offer, offer_of
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     from .approvals import Approver
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .pair import Credential
     from .state import State
     from .store import Store
+    from .wake import Waker
 
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
 
@@ -47,9 +48,11 @@ class Device:
         store: Keeps session, calls and answers, so that they survive a restart: see ``FileStore``. Default: memory.
         approver: Asks the person at the device about calls that need approval. Without it, only other approvers are
             asked.
+        wake: Says how the gateway wakes the device while it sleeps. It is called on each connection to a gateway that
+            can. The device needs a device_id, or is paired.
         on_state: Gets each state of the connection.
         on_trouble: Gets errors that the device survives: the gateway does not like a frame, or the store fails
-            (``store``).
+            (``store``), or wake does (``wake``).
         parallelism: How many handlers run at once. Further calls wait.
         backoff: Seconds. The first delay before a reconnect is random up to the first number; that bound doubles up to
             the second.
@@ -72,6 +75,7 @@ class Device:
         labels: Mapping[str, str] | None = None,
         store: Store | None = None,
         approver: Approver | None = None,
+        wake: Waker | None = None,
         on_state: Callable[[State], object] | None = None,
         on_trouble: Callable[[DeviceError], object] | None = None,
         parallelism: int = 16,
@@ -89,6 +93,7 @@ class Device:
             platform=platform,
             labels=labels,
             approver=approver,
+            wake=wake,
             parallelism=parallelism,
             backoff=backoff,
             silence=silence,
@@ -129,6 +134,8 @@ class Device:
         description: str | None = None,
         security: SecurityLevel | None = None,
         hints: Hints | None = None,
+        effects: Effects | None = None,
+        tags: Sequence[str] | None = None,
         timeout: float | None = None,
         output_schema: Mapping[str, Any] | None = None,
     ) -> Callable[[_Function], _Function]: ...
@@ -142,6 +149,8 @@ class Device:
         description: str | None = None,
         security: SecurityLevel | None = None,
         hints: Hints | None = None,
+        effects: Effects | None = None,
+        tags: Sequence[str] | None = None,
         timeout: float | None = None,
         output_schema: Mapping[str, Any] | None = None,
     ) -> Any:
@@ -161,6 +170,8 @@ class Device:
             description: Default: the docstring.
             security: ``user_confirm``: calls need approval; ``admin_only``: only for admins, never for models.
             hints: The effects of a call.
+            effects: What calls do outside the gateway.
+            tags: Up to 16 short names by which callers filter tools.
             timeout: Default timeout of callers, in seconds.
             output_schema: The JSON Schema of the output. The gateway marks answers that break it.
 
@@ -177,6 +188,8 @@ class Device:
                 description=description,
                 security=security,
                 hints=hints,
+                effects=effects,
+                tags=tags,
                 timeout=timeout,
                 output_schema=output_schema,
             )
@@ -240,6 +253,29 @@ class Device:
     def reconnect(self) -> None:
         """Connects now instead of at the end of the delay, but not before the gateway wants the device back."""
         self._session.reconnect()
+
+    def register_wake(self) -> None:
+        """Asks ``wake`` again, as when the person has just allowed it, and tells the gateway.
+
+        Each connection begins with it.
+        """
+        self._session.register_wake()
+
+    def set_foreground(self, foreground: bool) -> None:
+        """Reports whether the app is in the foreground, now and on each later connection.
+
+        Without a report the gateway does not know. In the background it refuses calls of tools whose effects need the
+        foreground, and it prefers a user's device in the foreground.
+        """
+        self._session.set_foreground(foreground)
+
+    def set_default(self) -> bool:
+        """Asks the gateway to make this device the default of its user. Returns whether there is a connection.
+
+        The default gets calls for the user that could go to several devices. The device needs a device_id, and a token
+        that names the user. A refusal goes to ``on_trouble``.
+        """
+        return self._session.set_default()
 
     async def __aenter__(self) -> Device:
         try:

@@ -21,6 +21,7 @@ from .pair import Credential, sign, stored_credential
 from .registration import Registration
 from .state import Backoff, State
 from .store import Behind
+from .wake import WakeOffer, offer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,10 +30,21 @@ if TYPE_CHECKING:
     from .gateway import Gateway
     from .store import Store
     from .tools import Offer
+    from .wake import Waker
 
 _STOP_WAIT = 2.0  # seconds that stop gives handlers to end, and then the gateway to acknowledge
 _WRITE_WAIT = 10.0  # seconds that stop gives the store
-_CAPABILITIES = ["ack", "progress", "cancel", "drain", "resume", "resume_token", "call_status", "traceparent"]
+_CAPABILITIES = [
+    "ack",
+    "progress",
+    "cancel",
+    "drain",
+    "resume",
+    "resume_token",
+    "call_status",
+    "traceparent",
+    "presence",
+]
 _LOST = "The device restarted during this call. What it did until then is not known."
 
 _log = logging.getLogger(__name__)
@@ -51,6 +63,7 @@ class Options:
     platform: str
     labels: Mapping[str, str] | None
     approver: Approver | None
+    wake: Waker | None
     parallelism: int
     backoff: tuple[float, float]
     silence: float
@@ -86,6 +99,8 @@ class Session:
         self._loaded = False
         self._link: Link | None = None
         self._links = 0
+        self._foreground: bool | None = None  # as last reported
+        self._wake_offer: WakeOffer | None = None  # of the last connection
         self._task: asyncio.Task[None] | None = None
         self._resending: asyncio.Task[None] | None = None
         self._stopping = False
@@ -150,6 +165,26 @@ class Session:
         """Stops offering a tool."""
         if self.offers.pop(name, None):
             self.send(encode({"type": "unregister_tools", "names": [name]}))
+
+    def set_foreground(self, foreground: bool) -> None:
+        """Reports whether the app is in the foreground, now and on each later connection."""
+        self._foreground = foreground
+        if self._link and self._link.registration:
+            self._link.send(_presence(foreground))
+
+    def set_default(self) -> bool:
+        """Asks to be the default device of the user. It returns whether there is a connection."""
+        return bool(self._link and self._link.registration) and self.send(encode({"type": "set_default"}))
+
+    def register_wake(self) -> None:
+        """Tells the gateway how the device is woken, if it can do so."""
+        wake, offer = self._options.wake, self._wake_offer
+        if wake is None or offer is None or self._link is None:
+            return
+        try:
+            self._link.send(encode(some(type="register_wake", wake=wake(offer))))
+        except Exception as error:
+            self._trouble(DeviceError("wake", message_of(error)))
 
     # What calls, questions and the conversation need.
 
@@ -254,7 +289,7 @@ class Session:
             platform=o.platform or None,
             labels=o.labels,
             resume_token=self._resume_token or None,
-            capabilities=[*_CAPABILITIES, "approval"] if o.approver else _CAPABILITIES,
+            capabilities=[*_CAPABILITIES, *["approval"] * bool(o.approver), *["wake"] * bool(o.wake)],
         )
         link.send(encode(frame))
 
@@ -273,6 +308,13 @@ class Session:
         match frame["type"]:
             case "session_start":
                 self._start(link, frame)
+            case "connected":
+                self._wake_offer = offer_of(frame.get("wake"))
+                self.register_wake()
+            case "wake_registered":
+                _log.info("woken by %s", text(frame.get("kind")) or "nothing")
+            case "default_set":
+                _log.info("the device is its user's default")
             case "tools_registered":
                 self._registered(link, frame)
             case "tool_call_request":
@@ -310,6 +352,8 @@ class Session:
             self.id = id
             self._resume_token = self._resume_token or text(frame.get("resume_token"))
             self._behind.set("session", {"id": id, "token": self._resume_token})
+        if self._foreground is not None:
+            link.send(_presence(self._foreground))
         link.registration = Registration(link.send, self._limits)
         link.registration.register(self.offers.values())
         self._resending = asyncio.get_running_loop().create_task(self._resend(link))
@@ -355,6 +399,10 @@ class Session:
             self._on_state(state)
         except Exception as failed:
             _log.warning("on_state failed", exc_info=failed)
+
+
+def _presence(foreground: bool) -> str:
+    return encode({"type": "presence", "foreground": foreground})
 
 
 def _rival(error: DeviceError) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import typing
 import unicodedata
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -31,6 +31,20 @@ class Hints(TypedDict, total=False):
     openWorldHint: bool
 
 
+Effects = TypedDict(
+    "Effects",
+    {
+        "class": Literal["read", "write", "external", "people"],
+        "needs_foreground": bool,
+        "permission": str,
+        "cost": Literal["free", "metered", "high"],
+        "typical_ms": int,
+    },
+    total=False,
+)
+"""What a tool declares about its calls: see docs/tools.md of the gateway."""
+
+
 Job = Callable[[Call, "Threads"], Awaitable[Any]]
 """Runs a handler whose arguments are checked."""
 
@@ -52,6 +66,9 @@ class Tool:
     timeout: float | None = None
     """Default timeout of callers, in seconds."""
     hints: Hints | None = None
+    effects: Effects | None = None
+    tags: Sequence[str] | None = None
+    """Up to 16 short names by which callers filter tools."""
     security: SecurityLevel | None = None
     """Default: ``safe``."""
 
@@ -78,6 +95,8 @@ def offer(tool: Tool, prepare: Callable[[dict[str, Any]], Job] | None = None) ->
         output_schema=tool.output_schema,
         timeout_ms=None if tool.timeout is None else int(tool.timeout * 1000),
         annotations=tool.hints,
+        effects=tool.effects,
+        tags=None if tool.tags is None else list(tool.tags),
         security_level=tool.security,
     )
     run = prepare or (lambda args: lambda call, threads: tool.handler(args, call))

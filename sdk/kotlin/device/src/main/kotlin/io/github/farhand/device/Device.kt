@@ -179,6 +179,31 @@ public class Device(address: String, options: DeviceOptions.() -> Unit = {}) {
         if (waiting != null && !waiting.error.isRival()) reconnect()
     }
 
+    /**
+     * Asks the option wake again how the device is woken, as when its push token has changed, and tells the gateway.
+     * Each connection begins with it.
+     */
+    public fun registerWake() {
+        if (running.get()?.begun == true) session.registerWake()
+    }
+
+    /**
+     * Reports whether the app is in the foreground, now and on each later connection. Without a report the gateway does
+     * not know. In the background it refuses calls of tools whose [Effects] need the foreground, and it prefers a
+     * user's device in the foreground.
+     */
+    public fun setForeground(foreground: Boolean) {
+        session.foreground = foreground
+        if (running.get()?.begun == true) session.reportForeground()
+    }
+
+    /**
+     * Asks the gateway to make this device the default of its user: it gets calls for the user that could go to several
+     * devices. The device needs a device id, and a token that names the user. False: there is no connection. The answer
+     * is an event: [Event.DefaultSet], or [Event.Trouble].
+     */
+    public fun setDefault(): Boolean = session.send(frame("set_default"))
+
     private class Run {
         val stop = CompletableDeferred<Unit>()
         val ended = CompletableDeferred<Unit>()

@@ -46,10 +46,16 @@ public class DeviceOptions {
     /** Asks the person at the device about calls that need approval. Without it, only other approvers are asked. */
     public var approver: Approver? = null
 
+    /**
+     * Says how the gateway wakes the device while it sleeps. It is called on each connection to a gateway that can.
+     * Null: the gateway forgets how. The device needs a [deviceId], or is paired.
+     */
+    public var wake: (suspend (WakeOffer) -> Wake?)? = null
+
     /** How many handlers run at once, at least one. Further calls wait. */
     public var parallelism: Int = 16
 
-    /** Where handlers and the approver run. */
+    /** Where handlers, the approver and [wake] run. */
     public var handlers: CoroutineContext = Dispatchers.IO
 
     /** The first delay before a reconnect is random up to [leastBackoff]; its bound doubles up to [mostBackoff]. */
@@ -83,9 +89,18 @@ public sealed interface Event {
     /** A call has its answer: an error, or a result. */
     public data class CallAnswered(val id: String, val tool: String, val error: String?) : Event
 
+    /** The gateway knows how to wake the device: by this kind, empty if it does not any more. */
+    public data class WakeRegistered(val kind: String) : Event
+
+    /** The device is its user's default. */
+    public data class DefaultSet(val deviceId: String) : Event
+
     /** The conversation has a title. */
     public data class Titled(val title: String) : Event
 
-    /** The gateway rejects a frame, or the journal or the approver fails (`journal`, `approver`). The device goes on. */
+    /**
+     * The gateway rejects a frame, or the journal, the approver or the option wake fails (`journal`, `approver`,
+     * `wake`). The device goes on.
+     */
     public data class Trouble(val error: FarhandException) : Event
 }

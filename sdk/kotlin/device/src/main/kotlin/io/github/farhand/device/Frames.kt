@@ -63,9 +63,14 @@ internal fun JsonElement?.wait(otherwise: Double = 0.0): Duration =
 internal fun frame(type: String, vararg members: Pair<String, Any?>): String = JsonObject(
     buildMap {
         put("type", JsonPrimitive(type))
-        for ((name, value) in members) if (value != null) put(name, jsonOf(value))
+        for ((name, value) in members(*members)) put(name, jsonOf(value))
     },
 ).toString()
+
+/** Returns the members that are not null. */
+internal fun members(vararg all: Pair<String, Any?>): Map<String, Any> = buildMap {
+    for ((name, value) in all) if (value != null) put(name, value)
+}
 
 /** Returns a `tool_error`. */
 internal fun failure(id: String, error: String): String =

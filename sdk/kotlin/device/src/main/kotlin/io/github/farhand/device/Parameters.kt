@@ -43,8 +43,7 @@ public class Parameters internal constructor() {
     }
 
     private fun add(name: String, description: String, optional: Boolean, vararg members: Pair<String, Any?>) {
-        val all = members.toList() + ("description" to description)
-        property(name, jsonOf(all.filter { it.second != null }.toMap()) as JsonObject, optional)
+        property(name, jsonOf(members(*members, "description" to description)) as JsonObject, optional)
     }
 
     internal fun toJson(): JsonObject = jsonOf(

@@ -1,8 +1,10 @@
 package io.github.farhand.device
 
+import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.CoroutineScope
 import kotlinx.coroutines.channels.Channel
 import kotlinx.coroutines.launch
+import kotlinx.coroutines.withContext
 import kotlinx.coroutines.withTimeoutOrNull
 import kotlinx.serialization.json.JsonObject
 import kotlinx.serialization.json.JsonPrimitive
@@ -48,6 +50,11 @@ internal class Session(private val address: Address, private val options: Device
     /** Of the first connection; later ones are ignored. Empty: there is none. */
     var resumeToken = ""
         private set
+
+    /** Whether the app is in the foreground, as last reported; null: never. It can be used from any thread. */
+    @Volatile var foreground: Boolean? = null
+
+    private var wakeOffer: WakeOffer? = null // of the last connection
 
     @Volatile override var limits = Limits()
         private set
@@ -101,6 +108,29 @@ internal class Session(private val address: Address, private val options: Device
         works.launch { open?.takeIf { it.registering >= 0 }?.let { registration.register(it, listOf(tool), limits) } }
     }
 
+    /** Tells the gateway how the device is woken. It can be called from any thread, while a run runs. */
+    fun registerWake() {
+        works.launch {
+            val (link, offer, wake) = Triple(open, wakeOffer, options.wake)
+            if (link == null || offer == null || wake == null) return@launch
+            try {
+                val chosen = withContext(options.handlers) { wake(offer) }
+                if (open === link) send(frame("register_wake", "wake" to chosen?.toMap()))
+            } catch (e: CancellationException) {
+                throw e
+            } catch (e: Exception) {
+                trouble("wake", e)
+            }
+        }
+    }
+
+    /** Reports [foreground] on the open connection. It can be called from any thread, while a run runs. */
+    fun reportForeground() {
+        works.launch {
+            if ((open?.registering ?: -1) >= 0) foreground?.let { send(frame("presence", "foreground" to it)) }
+        }
+    }
+
     /** Asks the gateway for a sign of life. It can be called from any thread. */
     fun probe() {
         open?.probe()
@@ -134,7 +164,10 @@ internal class Session(private val address: Address, private val options: Device
                 "platform" to options.platform,
                 "labels" to options.labels.ifEmpty { null },
                 "resume_token" to resumeToken.ifEmpty { null },
-                "capabilities" to if (options.approver == null) capabilities else capabilities + "approval",
+                "capabilities" to capabilities + listOfNotNull(
+                    "approval".takeIf { options.approver != null },
+                    "wake".takeIf { options.wake != null },
+                ),
             ),
         )
     }
@@ -151,6 +184,12 @@ internal class Session(private val address: Address, private val options: Device
         val id = frame["id"].text()
         when (frame["type"].text()) {
             "session_start" -> start(link, frame)
+            "connected" -> {
+                wakeOffer = WakeOffer.of(frame["wake"])
+                registerWake()
+            }
+            "wake_registered" -> tell(Event.WakeRegistered(frame["kind"].text()))
+            "default_set" -> tell(Event.DefaultSet(frame["device_id"].text()))
             "tools_registered" -> registered(link, frame)
             "tool_call_request" -> if (!stopping) calls.start(works, frame)
             "tool_call_cancel" -> calls.cancel(id, frame["reason"].text())
@@ -180,6 +219,7 @@ internal class Session(private val address: Address, private val options: Device
             resumeToken = resumeToken.ifEmpty { frame["resume_token"].text() }
             works.launch { remember() }
         }
+        foreground?.let { send(frame("presence", "foreground" to it)) }
         registration.start(link, synchronized(tools) { tools.values.toList() }, limits)
         works.launch { resend(link) }
     }
@@ -230,7 +270,8 @@ internal class Session(private val address: Address, private val options: Device
 
     private companion object {
         const val SESSION = "session" // key of the journal
-        val capabilities = listOf("ack", "progress", "cancel", "drain", "resume", "resume_token", "call_status", "traceparent")
+        val capabilities =
+            "ack progress cancel drain resume resume_token call_status traceparent presence".split(' ')
 
         /** What [leave] gives handlers to end, and then the gateway to acknowledge. */
         val stopWait = 2.seconds

@@ -31,6 +31,12 @@ public class ToolOptions {
     public var idempotent: Boolean? = null
     public var openWorld: Boolean? = null
 
+    /** What calls do outside the gateway; null: unknown. */
+    public var effects: Effects? = null
+
+    /** Up to 16 short names by which callers filter tools. */
+    public var tags: List<String> = emptyList()
+
     /** JSON Schema of the output. The gateway marks answers that break it. */
     public var outputSchema: JsonObject? = null
 
@@ -44,6 +50,28 @@ public class ToolOptions {
     public fun parameters(build: Parameters.() -> Unit) {
         parameters = Parameters().apply(build).toJson()
     }
+}
+
+/** What a tool declares about its calls. What is null is unknown. */
+public data class Effects(
+    /** `read`, `write`, `external` (reaches systems of others) or `people` (reaches a person). */
+    val effectClass: String? = null,
+    /** The tool works only while the app is in the foreground: see [Device.setForeground]. */
+    val needsForeground: Boolean = false,
+    /** The platform's permission that the tool uses, such as `camera`. */
+    val permission: String? = null,
+    /** `free`, `metered` or `high`. */
+    val cost: String? = null,
+    /** How long a call usually takes. */
+    val typical: Duration? = null,
+) {
+    internal fun toMap(): Map<String, Any> = members(
+        "class" to effectClass,
+        "needs_foreground" to true.takeIf { needsForeground },
+        "permission" to permission,
+        "cost" to cost,
+        "typical_ms" to typical?.inWholeMilliseconds,
+    )
 }
 
 /**
@@ -124,20 +152,22 @@ private val names = Regex("""[\p{L}\p{Nd}_][\p{L}\p{M}\p{Nd}_.-]{0,63}""")
 
 private fun definition(name: String, description: String, schema: JsonObject, options: ToolOptions): String {
     require(names.matches(name)) { "the tool name ${jsonOf(name)} is malformed" }
-    val hints = listOf(
+    val hints = members(
         "readOnlyHint" to options.readOnly,
         "destructiveHint" to options.destructive,
         "idempotentHint" to options.idempotent,
         "openWorldHint" to options.openWorld,
-    ).filter { (_, hint) -> hint != null }.toMap()
-    val members = listOf(
+    )
+    val definition = members(
         "name" to name,
         "description" to description,
         "parameters" to schema,
         "output_schema" to options.outputSchema,
         "timeout_ms" to options.timeout?.inWholeMilliseconds,
         "annotations" to hints.ifEmpty { null },
+        "effects" to options.effects?.toMap(),
+        "tags" to options.tags.ifEmpty { null },
         "security_level" to options.securityLevel.takeIf { it != SecurityLevel.SAFE }?.word,
     )
-    return jsonOf(members.filter { (_, value) -> value != null }.toMap()).toString()
+    return jsonOf(definition).toString()
 }
