@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -86,6 +87,9 @@ func objectType(t *testing.T, schema object, indent string) string {
 		}
 		if text, ok := property["description"].(string); ok {
 			fmt.Fprintf(&b, "%s  /** %s */\n", indent, strings.ReplaceAll(text, "*/", "* /"))
+		}
+		if strings.Contains(name, "/") {
+			name = strconv.Quote(name)
 		}
 		fmt.Fprintf(&b, "%s  %s%s: %s;\n", indent, name, optional, typeOf(t, property, indent+"  "))
 	}

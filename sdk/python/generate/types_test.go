@@ -104,7 +104,7 @@ func (p *pythonTypes) class(name string, schema object) {
 	}
 }
 
-// members writes one class. Python cannot spell members that are its keywords in a class, so they stand in a call.
+// members writes one class. Python cannot spell some members in a class, such as its keywords, so they stand in a call.
 func (p *pythonTypes) members(class, base, total, of string, about any, properties object, names []string) {
 	keywords := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !isPythonKeyword(name) })
 	if len(keywords) > 0 {
@@ -118,7 +118,7 @@ func (p *pythonTypes) members(class, base, total, of string, about any, properti
 		names = slices.DeleteFunc(names, isPythonKeyword)
 		base = "_" + of + "Keywords"
 		p.gap(false)
-		fmt.Fprintf(&p.out, "%s = TypedDict(%q, {%s})\n", base, base, strings.Join(fields, ", "))
+		fmt.Fprintf(&p.out, "%s = TypedDict(%q, {%s}%s)\n", base, base, strings.Join(fields, ", "), total)
 	}
 	p.gap(true)
 	head := fmt.Sprintf("class %s(%s%s):", class, base, total)
@@ -316,9 +316,9 @@ func pascal(member string) string {
 	return b.String()
 }
 
-// isPythonKeyword reports whether Python reserves a member's name.
+// isPythonKeyword reports whether a member's name is no name in Python.
 func isPythonKeyword(name string) bool {
-	return slices.Contains([]string{
+	return strings.Contains(name, "/") || slices.Contains([]string{
 		"and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del", "elif", "else", "except",
 		"finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal", "not", "or", "pass", "raise",
 		"return", "try", "while", "with", "yield",

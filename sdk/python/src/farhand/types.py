@@ -1736,11 +1736,12 @@ class MCPMessage(_MCPMessage, total=False):
     result: dict[str, Any]
 
 
-class MCPMeta(TypedDict, total=False):
+_MCPMetaKeywords = TypedDict("_MCPMetaKeywords", {"farhand/effects": "ToolEffects", "farhand/tags": "ToolTags"}, total=False)
+
+
+class MCPMeta(_MCPMetaKeywords, total=False):
     """What a tool declares in the `_meta` of its row."""
 
-    farhand/effects: ToolEffects
-    farhand/tags: ToolTags
 
 
 class _MCPTool(TypedDict):
@@ -2891,7 +2892,7 @@ class ToolDecision(TypedDict, total=False):
     """Names of tools the device must not offer."""
 
 
-_ToolEffectsKeywords = TypedDict("_ToolEffectsKeywords", {"class": "Literal[\"read\", \"write\", \"external\", \"people\"]"})
+_ToolEffectsKeywords = TypedDict("_ToolEffectsKeywords", {"class": "Literal[\"read\", \"write\", \"external\", \"people\"]"}, total=False)
 
 
 class ToolEffects(_ToolEffectsKeywords, total=False):

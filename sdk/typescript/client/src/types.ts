@@ -1189,8 +1189,8 @@ export type MCPMessage = {
 
 /** What a tool declares in the `_meta` of its row. */
 export type MCPMeta = {
-  farhand/effects?: ToolEffects;
-  farhand/tags?: ToolTags;
+  "farhand/effects"?: ToolEffects;
+  "farhand/tags"?: ToolTags;
 };
 
 /** A tool in the format of MCP's tools/list. */
