@@ -9,6 +9,7 @@ import { words } from "../../words/en";
 import { to } from "../query";
 import { may } from "../session";
 import { Table } from "./table";
+import { Effects } from "./toollist";
 import "./approvals.css";
 
 const text = words.approvals;
@@ -133,6 +134,22 @@ function Facts({ approval }: { approval: Approval }) {
         )}
         {approval.device_name && approval.device_id && <span class="muted"> · {approval.device_id}</span>}
       </dd>
+      {approval.effects && (
+        <>
+          <dt>{text.effects}</dt>
+          <dd class="badges">
+            <Effects effects={approval.effects} />
+          </dd>
+        </>
+      )}
+      {approval.devices && approval.devices.length > 0 && (
+        <>
+          <dt>{text.devices(approval.devices.length)}</dt>
+          <dd class="bidi">
+            {approval.devices.map(({ session_id: id, name, device_id: device }) => name ?? device ?? id).join(", ")}
+          </dd>
+        </>
+      )}
       <dt>{text.rule}</dt>
       <dd class="mono">{approval.rule}</dd>
       <dt>{text.call}</dt>

@@ -20,6 +20,7 @@ export interface Filters {
   session_id: string;
   user: string;
   pod: string;
+  parent: string;
   /** The times between which a call ended, in RFC 3339. */
   from: string;
   to: string;
@@ -152,7 +153,7 @@ function runningOf({
   };
 }
 
-function matches(call: CallRecord, { state, tool, device_id, session_id, user, pod, from, to }: Filters): boolean {
+function matches(call: CallRecord, { state, tool, device_id, session_id, user, pod, parent, from, to }: Filters): boolean {
   const now = Date.now();
   return (
     (!state || call.state === state) &&
@@ -161,6 +162,7 @@ function matches(call: CallRecord, { state, tool, device_id, session_id, user, p
     (!session_id || call.session_id === session_id) &&
     (!user || call.user_id === user) &&
     (!pod || call.pod === pod || call.owner === pod) &&
+    (!parent || call.parent_id === parent) &&
     (!from || now >= Date.parse(from)) &&
     (!to || now < Date.parse(to))
   );

@@ -1,9 +1,10 @@
 import { useState } from "preact/hooks";
 import { Link } from "wouter-preact";
-import type { Tool } from "../../api/types";
+import type { Tool, ToolEffects } from "../../api/types";
 import { Badge, Button, Empty, Panel } from "../../ui/parts";
 import { words } from "../../words/en";
 import { to } from "../query";
+import { duration } from "./bits";
 
 const text = words.device;
 const filterFrom = 8; // tools, with which a list gets a filter
@@ -69,12 +70,28 @@ export function ToolMarks({ tool }: { tool: Tool }) {
       {tool.approval === "required" && <Badge tone="warn">{text.needsApproval}</Badge>}
       {tool.security_level === "admin_only" && <Badge tone="warn">{text.adminOnly}</Badge>}
       {hints.destructiveHint && <Badge tone="bad">{text.destructive}</Badge>}
-      {hints.readOnlyHint && <Badge>{text.readOnly}</Badge>}
+      {tool.effects && <Effects effects={tool.effects} />}
+      {hints.readOnlyHint && tool.effects?.class !== "read" && <Badge>{text.readOnly}</Badge>}
       {!tool.enabled && (
         <Badge tone="bad" title={tool.reason ?? ""}>
           {text.disabled}
         </Badge>
       )}
     </span>
+  );
+}
+
+/** What a tool declares that its calls do. */
+export function Effects({ effects }: { effects: ToolEffects }) {
+  const { class: kind, cost, needs_foreground: foreground, permission, typical_ms: typical } = effects;
+  const acts = kind === "external" || kind === "people";
+  return (
+    <>
+      {kind && <Badge tone={acts ? "warn" : ""}>{text.effects[kind]}</Badge>}
+      {cost && cost !== "free" && <Badge tone={cost === "high" ? "warn" : ""}>{text.effects[cost]}</Badge>}
+      {foreground && <Badge>{text.foreground}</Badge>}
+      {permission && <Badge>{permission}</Badge>}
+      {typical !== undefined && <Badge>{text.typical(duration(typical))}</Badge>}
+    </>
   );
 }
