@@ -124,7 +124,7 @@ function hear(kept: Kept, filters: Filters, event: Activity): boolean {
   return true;
 }
 
-/** runningOf returns the call that an event says has begun or waits. */
+/** runningOf returns the call that an event says has begun, is queued or waits. */
 function runningOf({
   type,
   call,
@@ -136,8 +136,8 @@ function runningOf({
   user_id,
 }: Activity): CallRecord | undefined {
   const common = { mode: "async", late: false, timeout_ms: 0, pod, session_id, device_id } as const;
-  if (type === "call.progress" && call) {
-    return { ...common, ...call, pod, timeline: call.timeline.length > 0 ? call.timeline : [{ state: "running", at }] };
+  if (type.startsWith("call.") && call) {
+    return { ...common, ...call, pod, timeline: call.timeline.length > 0 ? call.timeline : [{ state: call.state, at }] };
   }
   if (type !== "approval.requested" || !approval) return undefined;
   return {

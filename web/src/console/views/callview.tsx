@@ -47,10 +47,10 @@ export function CallView({ watched }: { watched: Watched }) {
   );
 }
 
-export function CancelCall({ record }: { record: CallRecord }) {
+export function CancelCall({ record, onDone }: { record: CallRecord; onDone?: () => void }) {
   if (isFinal(record.state)) return <State call={record} />;
   return (
-    <Button small look="danger" onClick={() => client.delete(path("api", "calls", record.call_id))}>
+    <Button small look="danger" onClick={() => client.delete(path("api", "calls", record.call_id)).then(onDone)}>
       {words.tool.cancel}
     </Button>
   );

@@ -58,7 +58,7 @@ export function Queue({ device, asleep }: { device: string; asleep: boolean }) {
             { title: text.columns.user, cell: (call) => call.user_id ?? "–" },
             { title: text.columns.until, cell: (call) => <Time at={call.expires_at} /> },
           ]}
-          actions={(call) => <CancelCall record={call} />}
+          actions={(call) => <CancelCall record={call} onDone={reload} />}
         />
       )}
     </Panel>
