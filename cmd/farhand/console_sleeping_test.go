@@ -41,8 +41,10 @@ func (s *consoleStage) sleepingDevice() {
 	s.press("Cancel call")
 	s.see("Queue (0)")
 	s.press("echo returns its arguments")
-	s.press("Queue the call")
-	s.see("Waits for its device at place 1")
+	for _, place := range []string{"1", "2"} {
+		s.press("Queue the call")
+		s.see("Waits for its device at place " + place)
+	}
 	connect()
 	s.see("Succeeded", "Call again")
 	s.gone("The device sleeps")

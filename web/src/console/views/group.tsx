@@ -6,7 +6,7 @@ import { Link } from "wouter-preact";
 import { path } from "../../api/client";
 import { read } from "../../api/events";
 import type { CallRecord, GroupAnswer, GroupCounts, GroupRequest, GroupResult } from "../../api/types";
-import { Button, failed, Field, Panel } from "../../ui/parts";
+import { Button, failed, Field, Loading, Panel } from "../../ui/parts";
 import { words } from "../../words/en";
 import { nameOf } from "../fleet";
 import type { Known } from "../known";
@@ -143,7 +143,8 @@ export function GroupView({ group: { id, results, end } }: { group: Group }) {
         actions={end ? <State call={{ state: end.state }} /> : cancel}
         flush
       >
-        <Results rows={results.slice(0, most)} />
+        {results.length === 0 && !end && <Loading />}
+        {results.length > 0 && <Results rows={results.slice(0, most)} />}
         {results.length > most && <p class="body muted">{text.more(results.length - most)}</p>}
         {end && (
           <div class="body stack">

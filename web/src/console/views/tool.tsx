@@ -37,17 +37,24 @@ interface Found {
 
 /** One tool: its arguments, a call of it, and what happens with it. Without a session, the tool is the gateway's. */
 export function TryTool({ session: id, name }: { session?: string; name: string }) {
+  const shown = useRef<Tool>(); // stays while its device connects, and has not registered it again
+  useEffect(() => () => void (shown.current = undefined), [id, name]);
   const { value, error, reload } = useLoaded<Found>(
     async (signal) => {
       if (id) {
         const session = await readSession(id, signal);
-        return { session, tool: session.tools.find((tool) => tool.name === name) };
+        shown.current = session.tools.find((tool) => tool.name === name) ?? shown.current;
+        return { session, tool: shown.current };
       }
       const { tools } = await client.get<ToolList>("/api/tools", { signal, query: { name } });
       return { session: undefined, tool: tools.find((tool) => tool.source_type !== "remote") };
     },
     [id, name],
   );
+  useEvents(({ type, session_id: changed, device_id: device }) => {
+    const its = id !== undefined && (changed === id || (device && device === value?.session?.device_id));
+    if (its && type.startsWith("session.")) reload();
+  });
   if (error !== undefined && !value) return <Failure error={error} retry={reload} />;
   if (!value) return <Loading />;
   const back = (
@@ -80,18 +87,12 @@ export function TryTool({ session: id, name }: { session?: string; name: string 
         }
       />
       <p class="tool-about">{value.tool.description}</p>
-      <Desk key={value.tool.schema_hash} tool={value.tool} session={value.session} onChange={reload} />
+      <Desk key={value.tool.schema_hash} tool={value.tool} session={value.session} />
     </>
   );
 }
 
-interface DeskProps {
-  tool: Tool;
-  session: Known | undefined;
-  onChange: () => void;
-}
-
-function Desk({ tool, session, onChange }: DeskProps) {
+function Desk({ tool, session }: { tool: Tool; session: Known | undefined }) {
   const [query, setQuery] = useQuery();
   const [args, setArgs] = useState<Args>({});
   const [seconds, setSeconds] = useState("");
@@ -102,16 +103,13 @@ function Desk({ tool, session, onChange }: DeskProps) {
   const [sending, setSending] = useState(false);
   const left = useRef(false);
   useEffect(() => () => void (left.current = true), []);
-  const running = watched.record ? !isFinal(watched.record.state) : id !== undefined && watched.error === undefined;
+  const state = watched.record?.state;
+  const running = state ? !isFinal(state) && state !== "queued" : id !== undefined && watched.error === undefined;
   const [choice, setChoice] = useState(oneDevice);
   const [group, callGroup] = useGroup();
   const [wait, setWait] = useState(firstWait);
   const asleep = session?.last_seen !== undefined;
   const queue = asleep ? Number(wait) : undefined;
-  useEvents(({ type, session_id: changed, device_id: device }) => {
-    const its = session && (changed === session.session_id || (device !== undefined && device === session.device_id));
-    if (its && (type === "session.disconnected" || type === "session.connected")) onChange();
-  });
   const busy = sending || running || runs(group);
   const call: OnCall = async (given) => {
     setProblem(undefined);
@@ -168,7 +166,7 @@ function Desk({ tool, session, onChange }: DeskProps) {
             />
           </Field>
         </Editor>
-        <CopyAs call={{ tool: tool.name, session: session?.session_id, args, timeout, queue }} />
+        {!choice.devices && <CopyAs call={{ tool: tool.name, session: session?.session_id, args, timeout, queue }} />}
         <SchemaPanel tool={tool} />
       </div>
       <div class="stack">
