@@ -51,6 +51,7 @@ func TestConsole(t *testing.T) {
 		{"a device", s.oneDevice}, {"try a tool", s.tryTool}, {"results of all kinds", s.results},
 		{"progress and cancel", s.progressAndCancel}, {"copy as", s.copyAs}, {"calls", s.calls},
 		{"a call waits for approval", s.waitsForApproval}, {"waiting tools", s.waitingTools},
+		{"a sleeping device", s.sleepingDevice}, {"a group call", s.groupCall},
 		{"looks", s.looks}, {"keyboard", s.keyboard}, {"the network is cut", s.networkIsCut}, {"a pod dies", s.podDies},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { s.TB = t; step.do(); s.quiet() }) {
@@ -168,7 +169,7 @@ func (s *consoleStage) searchAndGroup() {
 	s.see("No device matches")
 	s.press("Clear the search")
 	s.see("Lamp 1")
-	s.press("Away")
+	s.press("Sleeping")
 	s.see("Short visit")
 	s.gone("Lamp 1")
 	s.press("All")
@@ -409,5 +410,6 @@ func (s *consoleStage) waitingTools() {
 		button?.click();
 		return button;
 	})()`)
-	s.see("Away")
+	s.see("Not paired")
+	s.gone("Connected")
 }

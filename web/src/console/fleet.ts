@@ -1,13 +1,14 @@
 // All sessions that the console knows: one listing, and then the event stream.
 
 import { signal } from "@preact/signals";
-import { path, Problem } from "../api/client";
+import { path, Problem, type Query } from "../api/client";
 import type { Activity, Session, SessionRow } from "../api/types";
 import { listen, onceOpen, onRestart } from "./feed";
 import { client } from "./session";
 
 const showEvery = 250; // ms between two changes of what is shown
 const most = 50_000; // sessions that are kept
+const mostSleeping = 1000; // devices that are listed
 const mostGone = 500; // of them, those that are no longer listed
 const readAlone = 20; // changed sessions that are read one by one; more are listed again
 const listEvery = 5_000; // ms between two listings
@@ -46,8 +47,33 @@ async function list(abort: AbortSignal): Promise<void> {
     known = found;
     show();
     listing.value = { loading: false };
+    await listSleeping({}, abort);
   } catch (error) {
     if (!abort.aborted) listing.value = { loading: false, error };
+  }
+}
+
+/** listSleeping adds the devices that sleep. */
+async function listSleeping(query: Query, abort: AbortSignal): Promise<void> {
+  let left = mostSleeping;
+  const asking = { signal: abort, query: { ...query, presence: "sleeping" } };
+  for await (const page of client.pages<SessionRow>("/api/sessions", "sessions", asking)) {
+    for (const row of page) {
+      const had = known.get(row.session_id);
+      if (had?.connected) continue;
+      known.set(row.session_id, { ...had, ...row, message_count: had?.message_count ?? row.message_count });
+    }
+    show();
+    if ((left -= page.length) <= 0) break;
+  }
+}
+
+/** awake removes what a device was while it slept. */
+function awake({ session_id: id, device_id: device, user_id: user }: Session): void {
+  if (!device) return;
+  for (const row of known.values()) {
+    const same = row.device_id === device && row.user_id === user && row.session_id !== id;
+    if (same && row.presence === "sleeping") known.delete(row.session_id);
   }
 }
 
@@ -62,16 +88,24 @@ async function readChanged(abort: AbortSignal): Promise<void> {
     try {
       const session = await client.get<Session>(path("api", "sessions", id), { signal: abort });
       known.set(id, { ...session, tools: session.tools.map((tool) => tool.name) });
+      awake(session);
     } catch (error) {
       if (abort.aborted) return;
       const status = error instanceof Problem ? error.status : 0;
       if (status === 404) known.delete(id);
-      else if (status === 409) leave(id, new Date().toISOString());
+      else if (status === 409) await asleep(id, abort);
       else changed.add(id);
     }
   }
   show();
   if (changed.size > 0) readSoon(abort, listEvery);
+}
+
+/** asleep takes the connection from a session's row, and reads what the gateway remembers of its device. */
+async function asleep(id: string, abort: AbortSignal): Promise<void> {
+  leave(id, new Date().toISOString());
+  const device = known.get(id)?.device_id;
+  if (device) await listSleeping({ device_id: device }, abort).catch(() => {});
 }
 
 function readSoon(abort: AbortSignal, wait: number): void {
@@ -102,6 +136,10 @@ function hear(event: Activity, abort: AbortSignal): void {
     case "session.disconnected":
       changed.delete(id);
       leave(id, event.at);
+      if (event.device_id && changed.size < readAlone) {
+        changed.add(id);
+        readSoon(abort, showEvery);
+      }
       break;
     case "session.tools": {
       const row = known.get(id);

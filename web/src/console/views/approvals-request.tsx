@@ -142,6 +142,14 @@ function Facts({ approval }: { approval: Approval }) {
           </dd>
         </>
       )}
+      {approval.devices && approval.devices.length > 0 && (
+        <>
+          <dt>{text.devices(approval.devices.length)}</dt>
+          <dd class="bidi">
+            {approval.devices.map(({ session_id: id, name, device_id: device }) => name ?? device ?? id).join(", ")}
+          </dd>
+        </>
+      )}
       <dt>{text.rule}</dt>
       <dd class="mono">{approval.rule}</dd>
       <dt>{text.call}</dt>

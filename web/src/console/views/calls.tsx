@@ -25,7 +25,7 @@ const columns: Column[] = [
 const states = ["succeeded", "failed", "cancelled", "timed_out", "lost", "rejected", "expired"] as const;
 const times: Record<string, number> = { m5: 300_000, h1: 3_600_000, d1: 86_400_000 };
 const between = "between";
-const names = ["tool", "device", "session", "user", "pod"] as const;
+const names = ["tool", "device", "session", "user", "pod", "parent"] as const;
 const filters = ["state", ...names, "time", "from", "to"] as const;
 
 export function Calls() {
@@ -42,6 +42,7 @@ export function Calls() {
     session_id: query("session"),
     user: query("user"),
     pod: query("pod"),
+    parent: query("parent"),
     from,
     to,
   });

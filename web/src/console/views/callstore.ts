@@ -20,6 +20,7 @@ export interface Filters {
   session_id: string;
   user: string;
   pod: string;
+  parent: string;
   /** The times between which a call ended, in RFC 3339. */
   from: string;
   to: string;
@@ -123,7 +124,7 @@ function hear(kept: Kept, filters: Filters, event: Activity): boolean {
   return true;
 }
 
-/** runningOf returns the call that an event says has begun or waits. */
+/** runningOf returns the call that an event says has begun, is queued or waits. */
 function runningOf({
   type,
   call,
@@ -135,8 +136,8 @@ function runningOf({
   user_id,
 }: Activity): CallRecord | undefined {
   const common = { mode: "async", late: false, timeout_ms: 0, pod, session_id, device_id } as const;
-  if (type === "call.progress" && call) {
-    return { ...common, ...call, pod, timeline: call.timeline.length > 0 ? call.timeline : [{ state: "running", at }] };
+  if (type.startsWith("call.") && call) {
+    return { ...common, ...call, pod, timeline: call.timeline.length > 0 ? call.timeline : [{ state: call.state, at }] };
   }
   if (type !== "approval.requested" || !approval) return undefined;
   return {
@@ -152,7 +153,7 @@ function runningOf({
   };
 }
 
-function matches(call: CallRecord, { state, tool, device_id, session_id, user, pod, from, to }: Filters): boolean {
+function matches(call: CallRecord, { state, tool, device_id, session_id, user, pod, parent, from, to }: Filters): boolean {
   const now = Date.now();
   return (
     (!state || call.state === state) &&
@@ -161,6 +162,7 @@ function matches(call: CallRecord, { state, tool, device_id, session_id, user, p
     (!session_id || call.session_id === session_id) &&
     (!user || call.user_id === user) &&
     (!pod || call.pod === pod || call.owner === pod) &&
+    (!parent || call.parent_id === parent) &&
     (!from || now >= Date.parse(from)) &&
     (!to || now < Date.parse(to))
   );

@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { Link } from "wouter-preact";
 import { path } from "../../api/client";
 import type { CallRecord, CallState } from "../../api/types";
-import { Button, classes, Failure, Panel } from "../../ui/parts";
+import { Button, classes, Failure, Panel, Time } from "../../ui/parts";
 import { words } from "../../words/en";
 import { nameOf } from "../fleet";
 import { to } from "../query";
@@ -29,6 +29,14 @@ export function CallView({ watched }: { watched: Watched }) {
           {may("approver") && <Link href={to.approval(record.approval_id!)}>{text.decide}</Link>}
         </div>
       )}
+      {record.state === "queued" && (
+        <div class="notice" role="status">
+          <h3>{text.queued(record.place)}</h3>
+          <p>
+            {text.queuedText} <Time at={record.expires_at} />
+          </p>
+        </div>
+      )}
       <Panel title={text.timeline} actions={<CancelCall record={record} />}>
         <Timeline record={record} />
         <Progress watched={watched} />
@@ -39,10 +47,10 @@ export function CallView({ watched }: { watched: Watched }) {
   );
 }
 
-export function CancelCall({ record }: { record: CallRecord }) {
+export function CancelCall({ record, onDone }: { record: CallRecord; onDone?: () => void }) {
   if (isFinal(record.state)) return <State call={record} />;
   return (
-    <Button small look="danger" onClick={() => client.delete(path("api", "calls", record.call_id))}>
+    <Button small look="danger" onClick={() => client.delete(path("api", "calls", record.call_id)).then(onDone)}>
       {words.tool.cancel}
     </Button>
   );
@@ -78,6 +86,7 @@ function Timeline({ record }: { record: CallRecord }) {
 
 function whereOf(record: CallRecord, state: CallState): string {
   const device = nameOf(record.session_id) ?? (record.device_id || sourceOf(record));
+  if (state === "queued") return text.where.queued(device);
   if (state === "accepted") return text.where.accepted(record.pod);
   if (state === "routed") return text.where.routed(record.owner ?? record.pod);
   if (state === "delivered") return text.where.delivered(device);

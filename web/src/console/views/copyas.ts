@@ -7,6 +7,8 @@ export interface Call {
   args: Record<string, unknown>;
   /** In ms. */
   timeout: number | undefined;
+  /** How long the call may wait for a sleeping device, in ms. */
+  queue: number | undefined;
 }
 
 const escaped = (text: string) =>
@@ -19,8 +21,8 @@ function addressOf({ tool, session }: Call): string {
   return session ? `/api/sessions/${encodeURIComponent(session)}/tools/${name}/call` : `/api/tools/${name}/call`;
 }
 
-function bodyOf({ args, timeout }: Call): object {
-  return { args, ...(timeout && { timeout_ms: timeout }) };
+function bodyOf({ args, timeout, queue }: Call): object {
+  return { args, ...(timeout && { timeout_ms: timeout }), ...(queue && { queue: { ttl_ms: queue } }) };
 }
 
 type Form = (call: Call, origin: string) => string;
@@ -34,12 +36,13 @@ export const forms: Record<"curl" | "cli" | "typescript" | "python" | "mcp", For
       `-d ${shell(json(bodyOf(call)))}`,
     ].join(" \\\n  "),
 
-  cli: ({ tool, session, args, timeout }, origin) =>
+  cli: ({ tool, session, args, timeout, queue }, origin) =>
     [
       `farhand call ${shell(tool)} ${shell(json(args))}`,
       `--server ${shell(origin)}`,
       ...(session ? [`--session ${shell(session)}`] : []),
       ...(timeout ? [`--timeout ${timeout}ms`] : []),
+      ...(queue ? [`--queue ${queue}ms`] : []),
     ].join(" \\\n  "),
 
   typescript: (call, origin) => `const response = await fetch(${json(origin + addressOf(call))}, {
@@ -67,8 +70,9 @@ request = urllib.request.Request(
 with urllib.request.urlopen(request) as response:
     print(json.load(response)["output"])`,
 
-  mcp: ({ tool, session, args }, origin) => {
-    const body = { jsonrpc: "2.0", id: 1, method: "tools/call", params: { name: tool, arguments: args } };
+  mcp: ({ tool, session, args, queue }, origin) => {
+    const meta = queue && { _meta: { "farhand/queue": { ttl_ms: queue } } };
+    const body = { jsonrpc: "2.0", id: 1, method: "tools/call", params: { name: tool, arguments: args, ...meta } };
     return [
       `curl -X POST ${shell(origin + "/mcp" + (session ? "/sessions/" + encodeURIComponent(session) : ""))}`,
       `-H "Authorization: Bearer $FARHAND_TOKEN"`,

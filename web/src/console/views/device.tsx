@@ -1,17 +1,18 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Link, useLocation } from "wouter-preact";
 import { path, Problem } from "../../api/client";
-import type { Session } from "../../api/types";
 import { useLoaded } from "../../ui/load";
 import { Badge, Button, Dialog, Dot, Empty, Failure, Field, Loading, notify, Panel, Time } from "../../ui/parts";
 import { words } from "../../words/en";
 import { useEvents } from "../feed";
 import { titleOf } from "../fleet";
+import { type Known, readSession } from "../known";
 import { to } from "../query";
 import { client, may, me } from "../session";
 import { Fact, Head } from "./bits";
 import { LatestCalls } from "./latest";
 import { Identity, usePaired, Waiting } from "./paired";
+import { Queue, Reach } from "./reach";
 import { ToolList } from "./toollist";
 import "./device.css";
 
@@ -19,12 +20,13 @@ const text = words.device;
 const reloadAfter = 200; // ms, in which further events of a device change nothing
 
 export function Device({ id }: { id: string }) {
-  const { value, error, reload } = useLoaded(
-    (signal) => client.get<Session>(path("api", "sessions", id), { signal }),
-    [id],
-  );
+  const { value, error, reload } = useLoaded((signal) => readSession(id, signal), [id]);
+  const [, navigate] = useLocation();
   const soon = useSoon(reload);
   useEvents((event) => {
+    const back = value?.last_seen && event.type === "session.connected" && event.device_id === value.device_id;
+    if (back && event.session_id && event.session_id !== id && event.user_id === value.user_id)
+      navigate(to.device(event.session_id), { replace: true });
     if (event.type === "pod.died" || (event.session_id === id && event.type.startsWith("session."))) soon();
   }, reload);
   const status = error instanceof Problem ? error.status : 0;
@@ -42,21 +44,23 @@ export function Device({ id }: { id: string }) {
   return <Shown session={away ? { ...value, connected: false, online: false, tools: [] } : value} onChange={reload} />;
 }
 
-function Shown({ session, onChange }: { session: Session; onChange: () => void }) {
+function Shown({ session, onChange }: { session: Known; onChange: () => void }) {
   const paired = usePaired(may("approver") ? session.device_id : undefined);
   return (
     <>
       <Head back={<Link href="/devices">{text.back}</Link>} title={<Title session={session} />}>
-        <Actions session={session} onChange={onChange} />
+        {(session.connected || session.message_count > 0) && <Actions session={session} onChange={onChange} />}
       </Head>
       <div class="columns">
         <div class="stack">
           {paired.value && <Waiting device={paired.value} onChange={paired.reload} />}
+          {session.device_id && <Queue device={session.device_id} asleep={session.last_seen !== undefined} />}
           <ToolList session={session} tools={session.tools} away={!session.connected} />
           <LatestCalls session={session.session_id} />
         </div>
         <div class="stack">
           <About session={session} />
+          {session.device_id && <Reach device={session.device_id} user={session.user_id} />}
           {may("approver") && session.device_id && <Identity paired={paired} />}
         </div>
       </div>
@@ -74,19 +78,20 @@ function useSoon(work: () => void): () => void {
   };
 }
 
-function Title({ session }: { session: Session }) {
+function Title({ session }: { session: Known }) {
+  const { state } = text;
   return (
     <>
       <span>{titleOf(session)}</span>
       <Badge tone={session.connected ? "good" : ""}>
         <Dot tone={session.connected ? "good" : ""} />
-        {session.connected ? text.state.connected : text.state.away}
+        {session.connected ? state.connected : session.last_seen ? state.sleeping : state.away}
       </Badge>
     </>
   );
 }
 
-function Actions({ session, onChange }: { session: Session; onChange: () => void }) {
+function Actions({ session, onChange }: { session: Known; onChange: () => void }) {
   const [dialog, setDialog] = useState<"rename" | "end" | undefined>();
   const [name, setName] = useState("");
   const [, navigate] = useLocation();
@@ -147,8 +152,9 @@ function Actions({ session, onChange }: { session: Session; onChange: () => void
   );
 }
 
-function About({ session }: { session: Session }) {
+function About({ session }: { session: Known }) {
   const { facts } = text;
+  const { connected, connected_at: since, last_pong: pong, last_seen: seen, last_activity: active } = session;
   const labels = Object.entries(session.labels ?? {});
   return (
     <Panel title={text.about}>
@@ -175,10 +181,7 @@ function About({ session }: { session: Session }) {
         <Fact name={facts.pod} value={session.pod && <span class="mono">{session.pod}</span>} />
         <Fact name={facts.trip} value={session.round_trip_ms !== undefined && `${session.round_trip_ms} ms`} />
         <Fact name={facts.since} value={session.connected_at && <Time at={session.connected_at} />} />
-        <Fact
-          name={facts.seen}
-          value={<Time at={session.connected ? (session.last_pong ?? session.connected_at) : session.last_activity} />}
-        />
+        <Fact name={facts.seen} value={<Time at={connected ? (pong ?? since) : (seen ?? active)} />} />
         <Fact name={facts.messages} value={String(session.message_count)} />
       </dl>
     </Panel>

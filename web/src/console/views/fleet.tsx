@@ -68,7 +68,7 @@ export function Fleet() {
             <Segmented
               label={text.columns.seen}
               value={shown}
-              options={{ "": text.shown.all, connected: text.shown.connected, away: text.shown.away }}
+              options={text.shown}
               onChange={(show) => setQuery({ show })}
             />
             <label class="pick">
@@ -133,9 +133,9 @@ function cells(item: Item) {
   const { device_id: id, device_name: name, labels = {}, round_trip_ms: trip } = item;
   return [
     <Link class="lead" href={to.device(item.session_id)} title={item.session_id}>
-      <Dot tone={item.connected ? "good" : ""} />
+      <Dot tone={item.connected ? "good" : presenceOf(item) === "sleeping" ? "accent" : ""} />
       <span class="cut">{titleOf(item)}</span>
-      <span class="hidden">{item.connected ? text.connected : text.away}</span>
+      <span class="hidden">{text[presenceOf(item)]}</span>
     </Link>,
     <span class="mono" title={name}>
       {id ?? "–"}
@@ -146,19 +146,23 @@ function cells(item: Item) {
         {key}={value}
       </Badge>
     )),
-    <span title={item.tools.slice(0, mostNamed).join(", ")}>{item.connected ? item.tools.length : "–"}</span>,
+    <span title={item.tools.slice(0, mostNamed).join(", ")}>{item.tools.length || (item.connected ? 0 : "–")}</span>,
     trip === undefined ? <span class="muted">–</span> : `${trip} ms`,
     <span class="muted" title={item.pod}>
       {item.pod ?? "–"}
     </span>,
-    item.connected ? words.now : <Time at={item.last_activity} />,
+    item.connected ? words.now : <Time at={item.last_seen ?? item.last_activity} />,
   ];
+}
+
+function presenceOf({ connected, presence }: SessionRow): "connected" | "sleeping" | "away" {
+  return connected ? "connected" : presence === "sleeping" ? presence : "away";
 }
 
 function filter(all: SessionRow[], search: string, shown: string): SessionRow[] {
   const terms = search.toLowerCase().split(/\s+/).filter(Boolean);
   return all.filter((row) => {
-    if (shown && row.connected !== (shown === "connected")) return false;
+    if (shown && presenceOf(row) !== shown) return false;
     if (terms.length === 0) return true;
     const labels = Object.entries(row.labels ?? {}).map(([key, value]) => `${key}=${value}`);
     const words = [row.session_id, row.name, row.device_id, row.device_name, row.user_id, row.platform, row.pod];

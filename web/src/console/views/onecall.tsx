@@ -11,6 +11,7 @@ import { client, may, me } from "../session";
 import { duration, Fact, Head, isFinal } from "./bits";
 import { isMissing, useCall } from "./call";
 import { CallView } from "./callview";
+import { Counts, isGroup } from "./group";
 
 const text = words.call;
 
@@ -63,7 +64,7 @@ function useLateAnswer(record: CallRecord | undefined, read: () => void): void {
 }
 
 function About({ record }: { record: CallRecord }) {
-  const { facts } = text;
+  const { facts, group: groups } = text;
   const session = record.session_id;
   const delivered = record.timeline.some((step) => step.state === "delivered" || step.state === "running");
   return (
@@ -84,7 +85,16 @@ function About({ record }: { record: CallRecord }) {
         />
         <Fact name={facts.source} value={record.source} />
         <Fact name={facts.user} value={record.user_id} />
-        <Fact name={facts.mode} value={record.mode} />
+        <Fact name={facts.mode} value={isGroup(record) ? groups.modes[record.mode] : record.mode} />
+        <Fact name={groups.title} value={record.counts && <Counts counts={record.counts} />} />
+        <Fact
+          name={groups.title}
+          value={isGroup(record) && <Link href={to.calls({ parent: record.call_id })}>{groups.children}</Link>}
+        />
+        <Fact
+          name={groups.parent}
+          value={record.parent_id && <Link class="mono" href={to.call(record.parent_id)}>{record.parent_id}</Link>}
+        />
         <Fact
           name={facts.turn}
           value={

@@ -2,23 +2,27 @@ import { lazy, Suspense } from "preact/compat";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Link } from "wouter-preact";
 import { path } from "../../api/client";
-import type { CallAccepted, CallAnswer, Session, Tool, ToolList } from "../../api/types";
+import type { CallAccepted, CallAnswer, Tool, ToolList } from "../../api/types";
 import { useLoaded } from "../../ui/load";
 import { Button, Empty, Failure, Field, Loading, Panel } from "../../ui/parts";
 import { words } from "../../words/en";
 import { titleOf } from "../fleet";
+import { type Known, readSession } from "../known";
+import { useEvents } from "../feed";
 import { to, useQuery } from "../query";
 import { client } from "../session";
 import { Boundary, Head, isFinal, Segmented } from "./bits";
 import { useCall } from "./call";
 import { CallView } from "./callview";
 import { CopyAs } from "./copybox";
+import { Choose, GroupView, oneDevice, requestOf, runs, useGroup } from "./group";
 import { isSmall } from "./schemasize";
 import { ToolMarks } from "./toollist";
 import type { Violation } from "./validate";
 import "./tool.css";
 
 const text = words.tool;
+const firstWait = "3600000"; // ms that a call of a sleeping device may wait
 const Form = lazy(() => import("./form"));
 
 export type Args = Record<string, unknown>;
@@ -28,22 +32,29 @@ export type OnCall = (args: Args) => Promise<Violation[]>;
 
 interface Found {
   tool: Tool | undefined;
-  session: Session | undefined;
+  session: Known | undefined;
 }
 
 /** One tool: its arguments, a call of it, and what happens with it. Without a session, the tool is the gateway's. */
 export function TryTool({ session: id, name }: { session?: string; name: string }) {
+  const shown = useRef<Tool>(); // stays while its device connects, and has not registered it again
+  useEffect(() => () => void (shown.current = undefined), [id, name]);
   const { value, error, reload } = useLoaded<Found>(
     async (signal) => {
       if (id) {
-        const session = await client.get<Session>(path("api", "sessions", id), { signal });
-        return { session, tool: session.tools.find((tool) => tool.name === name) };
+        const session = await readSession(id, signal);
+        shown.current = session.tools.find((tool) => tool.name === name) ?? shown.current;
+        return { session, tool: shown.current };
       }
       const { tools } = await client.get<ToolList>("/api/tools", { signal, query: { name } });
       return { session: undefined, tool: tools.find((tool) => tool.source_type !== "remote") };
     },
     [id, name],
   );
+  useEvents(({ type, session_id: changed, device_id: device }) => {
+    const its = id !== undefined && (changed === id || (device && device === value?.session?.device_id));
+    if (its && type.startsWith("session.")) reload();
+  });
   if (error !== undefined && !value) return <Failure error={error} retry={reload} />;
   if (!value) return <Loading />;
   const back = (
@@ -76,12 +87,12 @@ export function TryTool({ session: id, name }: { session?: string; name: string 
         }
       />
       <p class="tool-about">{value.tool.description}</p>
-      <Desk key={value.tool.schema_hash} tool={value.tool} session={id} />
+      <Desk key={value.tool.schema_hash} tool={value.tool} session={value.session} />
     </>
   );
 }
 
-function Desk({ tool, session }: { tool: Tool; session: string | undefined }) {
+function Desk({ tool, session }: { tool: Tool; session: Known | undefined }) {
   const [query, setQuery] = useQuery();
   const [args, setArgs] = useState<Args>({});
   const [seconds, setSeconds] = useState("");
@@ -92,8 +103,14 @@ function Desk({ tool, session }: { tool: Tool; session: string | undefined }) {
   const [sending, setSending] = useState(false);
   const left = useRef(false);
   useEffect(() => () => void (left.current = true), []);
-  const running = watched.record ? !isFinal(watched.record.state) : id !== undefined && watched.error === undefined;
-  const busy = sending || running;
+  const state = watched.record?.state;
+  const running = state ? !isFinal(state) && state !== "queued" : id !== undefined && watched.error === undefined;
+  const [choice, setChoice] = useState(oneDevice);
+  const [group, callGroup] = useGroup();
+  const [wait, setWait] = useState(firstWait);
+  const asleep = session?.last_seen !== undefined;
+  const queue = asleep ? Number(wait) : undefined;
+  const busy = sending || running || runs(group);
   const call: OnCall = async (given) => {
     setProblem(undefined);
     setSending(true);
@@ -101,10 +118,19 @@ function Desk({ tool, session }: { tool: Tool; session: string | undefined }) {
       const { check } = await import("./validate");
       const violations = await check(tool.parameters, given);
       if (violations.length > 0 || left.current) return violations;
-      const at = session
-        ? path("api", "sessions", session, "tools", tool.name, "call")
-        : path("api", "tools", tool.name, "call");
-      const body = { args: given, mode: "async", ...(timeout && { timeout_ms: timeout }) };
+      if (session && choice.devices) {
+        const device_timeout_ms = timeout && { device_timeout_ms: timeout };
+        await callGroup({ ...requestOf(choice, session, tool.name, given), ...device_timeout_ms });
+        setQuery({ call: "" });
+        return [];
+      }
+      const at = path("api", ...(session ? ["sessions", session.session_id] : []), "tools", tool.name, "call");
+      const body = {
+        args: given,
+        mode: "async",
+        ...(timeout && { timeout_ms: timeout }),
+        ...(queue && { queue: { ttl_ms: queue } }),
+      };
       const accepted = await client.post<CallAccepted | CallAnswer>(at, body);
       if (!left.current) setQuery({ call: accepted.call_id });
     } catch (error) {
@@ -114,10 +140,19 @@ function Desk({ tool, session }: { tool: Tool; session: string | undefined }) {
     }
     return [];
   };
+  const label = choice.devices
+    ? text.group.call
+    : asleep
+      ? text.queue.call
+      : id !== undefined
+        ? text.again
+        : text.call;
   return (
     <div class="halves">
       <div class="stack">
-        <Editor tool={tool} args={args} onChange={setArgs} onCall={call} busy={busy} again={id !== undefined}>
+        <Editor tool={tool} args={args} onChange={setArgs} onCall={call} busy={busy} label={label}>
+          {session && <Choose session={session} choice={choice} onChange={setChoice} />}
+          {asleep && !choice.devices && <Wait value={wait} onChange={setWait} />}
           <Field label={text.timeout} hint={text.timeoutUnit}>
             <input
               class="input"
@@ -131,12 +166,14 @@ function Desk({ tool, session }: { tool: Tool; session: string | undefined }) {
             />
           </Field>
         </Editor>
-        <CopyAs call={{ tool: tool.name, session, args, timeout }} />
+        {!choice.devices && <CopyAs call={{ tool: tool.name, session: session?.session_id, args, timeout, queue }} />}
         <SchemaPanel tool={tool} />
       </div>
       <div class="stack">
         {problem !== undefined && <Failure error={problem} />}
-        {id ? (
+        {group && !id ? (
+          <GroupView group={group} />
+        ) : id ? (
           <>
             <CallView watched={watched} />
             <Link href={to.call(id)}>{words.call.view}</Link>
@@ -154,22 +191,39 @@ function Desk({ tool, session }: { tool: Tool; session: string | undefined }) {
   );
 }
 
+/** How long a call of a sleeping device may wait for it. */
+function Wait({ value, onChange }: { value: string; onChange: (value: string) => void }) {
+  return (
+    <>
+      <p class="notice">{text.queue.text}</p>
+      <Field label={text.queue.wait}>
+        <select class="input" value={value} onChange={(event) => onChange(event.currentTarget.value)}>
+          {Object.entries(text.queue.waits).map(([ms, title]) => (
+            <option key={ms} value={ms}>
+              {title}
+            </option>
+          ))}
+        </select>
+      </Field>
+    </>
+  );
+}
+
 interface EditorProps {
   tool: Tool;
   args: Args;
   onChange: (args: Args) => void;
   onCall: OnCall;
   busy: boolean;
-  again: boolean;
+  label: string;
   children: preact.ComponentChildren;
 }
 
-function Editor({ tool, args, onChange, onCall, busy, again, children }: EditorProps) {
+function Editor({ tool, args, onChange, onCall, busy, label, children }: EditorProps) {
   const fields = Object.keys((tool.parameters.properties as Args | undefined) ?? {}).length > 0;
   const object = tool.parameters.type === undefined || tool.parameters.type === "object";
   const simple = useMemo(() => object && isSmall(tool.parameters), [tool]);
   const [as, setAs] = useState(fields && simple ? "form" : "json");
-  const label = again ? text.again : text.call;
   const disabled = busy || !tool.enabled;
   const footer = (
     <>
