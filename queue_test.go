@@ -3,6 +3,7 @@ package farhand_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -171,4 +172,222 @@ func TestCallsWaitForASleepingDevice(t *testing.T) {
 		t.Errorf("order: %s", got)
 	}
 	q.call(q.a, "phone", `{"n":9}`, "", adminToken, http.StatusOK) // awake, and nothing waits
+}
+
+// key creates an API key with the roles of a caller.
+func (q queuePods) key(more string) (key, id string) {
+	q.Helper()
+	_, text := send(q.T, q.a+"/api/keys", `{"roles":["caller"]`+more+`}`, adminToken)
+	var made struct{ Key, ID string }
+	if err := json.Unmarshal([]byte(text), &made); err != nil || made.Key == "" {
+		q.Fatal(text)
+	}
+	return made.Key, made.ID
+}
+
+// remove sends DELETE.
+func (q queuePods) remove(url string) string {
+	q.Helper()
+	r, err := http.NewRequestWithContext(q.Context(), http.MethodDelete, url, nil)
+	if err != nil {
+		q.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+adminToken)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		q.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode >= 300 {
+		q.Fatalf("DELETE %s: %d %s", url, resp.StatusCode, text)
+	}
+	return string(text)
+}
+
+// slept makes a device known that sleeps.
+func (q queuePods) slept(id, tools string) {
+	q.Helper()
+	wakePhone(q.T, q.a, id, adminToken, tools, true).sleep()
+	q.known(id)
+}
+
+func TestAQueuedCallIsCancelledOrExpires(t *testing.T) {
+	q := newQueuePods(t, nil)
+	q.slept("phone", echoTools)
+	kept := q.call(q.a, "phone", `{"n":1}`, "", adminToken, http.StatusAccepted)
+	gone := q.call(q.a, "phone", `{"n":2}`, "", adminToken, http.StatusAccepted)
+	_, text := send(t, q.a+"/api/tools/echo/call",
+		`{"args":{"n":3},"target":{"device_id":"phone"},"queue":{"ttl_ms":1000}}`, adminToken)
+	var short queuedCall
+	if err := json.Unmarshal([]byte(text), &short); err != nil || short.State != "queued" || short.Place != 3 {
+		t.Fatal(text)
+	}
+	if text := q.remove(q.b + "/api/calls/" + gone.CallID); !strings.Contains(text, `"cancelled"`) {
+		t.Error(text)
+	}
+	if c := q.outcome(q.b, short.CallID); c.State != "expired" {
+		t.Errorf("expired: %+v", c)
+	}
+	testkit.Eventually(t, "the expired call leaves the queue", func() bool {
+		_, text := send(t, q.a+"/api/devices/phone/queue", "", adminToken)
+		return strings.Count(text, `"call_id"`) == 1 && !strings.Contains(text, `"n":`)
+	})
+	phone := wakePhone(t, q.b, "phone", adminToken, echoTools, true)
+	if c := q.outcome(q.a, kept.CallID); c.State != "succeeded" {
+		t.Errorf("kept: %+v", c)
+	}
+	q.call(q.a, "phone", `{"n":4}`, "", adminToken, http.StatusOK)
+	if got := strings.Join(phone.seen(), " "); got != `{"n":1} {"n":4}` {
+		t.Errorf("the device got %s", got)
+	}
+}
+
+func TestAQueuedCallIsCheckedAgain(t *testing.T) {
+	q := newQueuePods(t, nil)
+	q.slept("phone", echoTools)
+	key, id := q.key("")
+	revoked := q.call(q.a, "phone", `{"n":1}`, "", key, http.StatusAccepted)
+	q.slept("guarded", `[{"name":"echo","parameters":{"type":"object"},"security_level":"user_confirm"}]`)
+	other, _ := q.key("")
+	asked := q.call(q.b, "guarded", `{"n":1}`, "", other, http.StatusAccepted)
+	record := read[struct {
+		Approval string `json:"approval_id"`
+	}](t, q.a+"/api/calls/"+asked.CallID, "", adminToken)
+	if asked.State != "accepted" || record.Approval == "" {
+		t.Fatalf("asked: %+v %+v", asked, record)
+	}
+	send(t, q.a+"/api/approvals/"+record.Approval, `{"decision":"allow-always","scope":"tool"}`, adminToken)
+	testkit.Eventually(t, "the approved call is queued", func() bool {
+		return read[queuedCall](t, q.a+"/api/calls/"+asked.CallID, "", adminToken).State == "queued"
+	})
+	granted := q.call(q.a, "guarded", `{"n":2}`, "", other, http.StatusAccepted)
+	if granted.State != "queued" || granted.Place != 2 {
+		t.Fatalf("granted: %+v", granted)
+	}
+	grants := read[struct{ Grants []struct{ ID string } }](t, q.a+"/api/grants", "", adminToken)
+	for _, g := range grants.Grants {
+		q.remove(q.a + "/api/grants/" + g.ID)
+	}
+	q.remove(q.a + "/api/keys/" + id)
+	phone := wakePhone(t, q.b, "phone", adminToken, echoTools, true)
+	guarded := wakePhone(t, q.b, "guarded", adminToken,
+		`[{"name":"echo","parameters":{"type":"object"},"security_level":"user_confirm"}]`, true)
+	if c := q.outcome(q.a, revoked.CallID); c.State != "rejected" || c.Problem.Code != "unauthenticated" {
+		t.Errorf("revoked credential: %+v", c)
+	}
+	if c := q.outcome(q.a, asked.CallID); c.State != "succeeded" {
+		t.Errorf("approved: %+v", c)
+	}
+	if c := q.outcome(q.a, granted.CallID); c.State != "rejected" || c.Problem.Code != "approval_denied" {
+		t.Errorf("revoked grant: %+v", c)
+	}
+	if len(phone.seen()) != 0 || len(guarded.seen()) != 1 {
+		t.Errorf("the devices got %v and %v", phone.seen(), guarded.seen())
+	}
+}
+
+func TestQueuesAreBounded(t *testing.T) {
+	q := newQueuePods(t, func(cfg *farhand.Config) { cfg.Queue.Device, cfg.Queue.User = 2, 3 })
+	q.slept("one", echoTools)
+	q.slept("two", echoTools)
+	greedy, _ := q.key("")
+	modest, _ := q.key("")
+	for range 2 {
+		q.call(q.a, "one", `{}`, "", greedy, http.StatusAccepted)
+	}
+	if c := q.call(q.b, "one", `{}`, "", modest, http.StatusTooManyRequests); c.Code != "busy" {
+		t.Errorf("full device: %+v", c)
+	}
+	first := q.call(q.b, "two", `{}`, "", greedy, http.StatusAccepted)
+	q.call(q.b, "two", `{}`, "", greedy, http.StatusTooManyRequests) // of the caller
+	q.remove(q.a + "/api/calls/" + first.CallID)
+	q.call(q.b, "two", `{}`, "", modest, http.StatusAccepted)
+	q.call(q.b, "two", `{}`, "", greedy, http.StatusAccepted) // the cancelled call has made room
+}
+
+func TestARepeatedRequestIsQueuedOnce(t *testing.T) {
+	q := newQueuePods(t, nil)
+	q.slept("phone", echoTools)
+	const key = `,"idempotency_key":"once"`
+	first := q.call(q.a, "phone", `{"n":1}`, key, adminToken, http.StatusAccepted)
+	again := q.call(q.b, "phone", `{"n":1}`, key, adminToken, http.StatusAccepted)
+	if again.CallID != first.CallID || again.Place != 1 || again.State != "queued" {
+		t.Errorf("first %+v, again %+v", first, again)
+	}
+	q.call(q.b, "phone", `{"n":2}`, key, adminToken, http.StatusConflict)
+	phone := wakePhone(t, q.b, "phone", adminToken, echoTools, true)
+	q.outcome(q.a, first.CallID)
+	if c := q.call(q.a, "phone", `{"n":1}`, key, adminToken, http.StatusOK); c.CallID != first.CallID || !c.Success {
+		t.Errorf("replayed: %+v", c)
+	}
+	if len(phone.seen()) != 1 {
+		t.Errorf("the device got %v", phone.seen())
+	}
+}
+
+// TestACallMeetsItsDevice lets calls and connections race.
+func TestACallMeetsItsDevice(t *testing.T) {
+	q := newQueuePods(t, nil)
+	q.slept("phone", echoTools)
+	for i := range 12 {
+		pods := []string{q.a, q.b}
+		called := make(chan queuedCall, 1)
+		go func() {
+			body := `{"args":{},"mode":"async","target":{"device_id":"phone"},"queue":{"ttl_ms":600000}}`
+			var c queuedCall
+			_, text := send(t, pods[i%2]+"/api/tools/echo/call", body, adminToken)
+			_ = json.Unmarshal([]byte(text), &c)
+			called <- c
+		}()
+		phone := wakePhone(t, pods[i/2%2], "phone", adminToken, echoTools, true)
+		c := <-called
+		if end := q.outcome(q.a, c.CallID); end.State != "succeeded" || len(phone.seen()) != 1 {
+			t.Errorf("round %d: %+v, the device got %v", i, end, phone.seen())
+		}
+		phone.sleep()
+	}
+}
+
+func TestQueueNeedsOneKnownDevice(t *testing.T) {
+	q := newQueuePods(t, nil)
+	q.slept("phone", echoTools)
+	for body, want := range map[string]int{
+		`{"queue":{"ttl_ms":600000}}`:                                                     400,
+		`{"queue":{"ttl_ms":999},"target":{"device_id":"phone"}}`:                         400,
+		`{"queue":{"ttl_ms":90000000},"target":{"device_id":"phone"}}`:                    400,
+		`{"queue":{},"target":{"device_id":"phone"}}`:                                     400,
+		`{"queue":{"ttl_ms":600000},"target":{"device_id":"nobody"}}`:                     404,
+		`{"queue":{"ttl_ms":600000},"target":{"device_id":"phone"},"args":{"n":1}}`:       202,
+		`{"queue":{"ttl_ms":600000},"target":{"session_id":"phone"},"args":{"n":2}}`:      202,
+		`{"target":{"session_id":"phone"}}`:                                               409,
+		`{"queue":{"ttl_ms":600000},"target":{"device_id":"phone"},"select":"newest"}`:    400,
+		`{"queue":{"ttl_ms":600000},"target":{"device_id":"phone"},"mode":"async"}`:       202,
+		`{"queue":{"ttl_ms":600000},"target":{"device_id":"phone"},"args":"not, an obj"}`: 400,
+	} {
+		if status, text := send(t, q.a+"/api/tools/echo/call", body, adminToken); status != want {
+			t.Errorf("%s: %d %s", body, status, text)
+		}
+	}
+	if status, text := send(t, q.b+"/api/tools/other/call",
+		`{"queue":{"ttl_ms":600000},"target":{"device_id":"phone"}}`, adminToken); status != 404 {
+		t.Errorf("unknown tool: %d %s", status, text)
+	}
+	rows := read[struct {
+		Tools []struct {
+			Name, Presence string
+			LastSeen       string `json:"last_seen"`
+		}
+	}](t, q.a+"/api/tools?presence=sleeping", "", adminToken)
+	if len(rows.Tools) != 1 || rows.Tools[0].Presence != "sleeping" || rows.Tools[0].LastSeen == "" {
+		t.Errorf("sleeping: %+v", rows)
+	}
+	wakePhone(t, q.b, "phone", adminToken, echoTools, true)
+	_, text := send(t, q.a+"/api/tools?presence=any&source_type=remote", "", adminToken)
+	if strings.Contains(text, "sleeping") || !strings.Contains(text, `"presence":"connected"`) {
+		t.Error(text)
+	}
+	if _, text := send(t, q.a+"/api/tools", "", adminToken); strings.Contains(text, "presence") {
+		t.Error(text)
+	}
 }

@@ -344,7 +344,7 @@ func (g *Gateway) openAgent(
 	}
 	toolSets := agent.NewToolSets(agent.ToolSetsConfig{
 		Invoker: invoker, Directory: store, Policy: rules, LocalTools: localTools, OtherSessions: g.cfg.OtherSessions,
-		Approvals: true, Log: g.log,
+		Approvals: true, Devices: store, Log: g.log,
 	})
 	models := append([]provider.Model(nil), g.settings.models...)
 	if g.cfg.ModelPrices != "" {
@@ -359,7 +359,8 @@ func (g *Gateway) openAgent(
 		ModelBudget: g.budgets,
 		OpenTools:   func(sc agent.SessionContext) chat.Tools { return toolSets.Open(sc) },
 		Activity:    turnActivity{g.monitor.set.Turns, g.pod.Calls, g.usage},
-		System:      g.cfg.SystemPrompt, SystemFor: g.settings.system, Files: g.files, Limits: g.cfg.Turns,
+		System:      g.cfg.SystemPrompt, SystemFor: g.settings.system, Files: g.files, Calls: g.pod.Calls,
+		Limits: g.cfg.Turns,
 		Log: g.log,
 	})
 	if err != nil {

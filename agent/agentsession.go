@@ -34,6 +34,7 @@ type SessionContext struct {
 	Place     registry.Place // owner and generation of the session, for tools with state (Registration.State)
 	Workspace Workspace      // the folder of this agent session; Open creates it, if there is room
 	Memory    Memory         // small values that its tools keep
+	Queue     time.Duration  // how long calls may wait for a sleeping device; zero: its tools are not offered
 }
 
 // Workspace is the folder of one agent session. It is created on first use.

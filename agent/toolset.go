@@ -31,12 +31,18 @@ type SessionDirectory interface {
 	Awaited(ctx context.Context, q registry.Query) ([]registry.Awaited, error)
 }
 
+// KnownDevices is the part of registry.SleepingStore that tool sets use.
+type KnownDevices interface {
+	KnownDevices(ctx context.Context, q registry.KnownQuery) ([]registry.KnownDevice, int, error)
+}
+
 // ToolSetsConfig configures ToolSets. Invoker, Directory and Policy are required.
 type ToolSetsConfig struct {
 	Invoker    *Invoker
 	Directory  SessionDirectory
 	Policy     *Policy
-	LocalTools *LocalTools // nil: none
+	LocalTools *LocalTools  // nil: none
+	Devices    KnownDevices // those that sleep; nil: none
 
 	// OtherSessions lets a conversation with one trusted person (ContextMain) also use the tools of the same user's
 	// other sessions. The user is named by the caller's credentials, or else by the device.
@@ -163,6 +169,9 @@ func (s *ToolSet) Invoke(ctx context.Context, r InvokeRequest) (Outcome, error) 
 	} else {
 		req.Tool, req.Local, req.Target.SessionID = t.Spec.Name, t.local, t.session
 		req.session = s.sc
+		if t.local == nil {
+			req.Queue = s.sc.Queue
+		}
 	}
 	return s.cfg.Invoker.Invoke(ctx, req)
 }
@@ -256,6 +265,9 @@ func (s *ToolSet) current(ctx context.Context) ([]boundTool, error) {
 // ownEntry returns the own session with its tools: after a move, those that it is expected to offer again.
 func (s *ToolSet) ownEntry(ctx context.Context) (registry.Entry, error) {
 	e, err := s.cfg.Directory.Entry(ctx, s.sc.Key)
+	if errors.Is(err, registry.CodeSessionNotFound) {
+		return s.sleepingEntry(ctx, e, err)
+	}
 	if err != nil && !errors.Is(err, registry.CodeNotConnected) ||
 		err == nil && (len(e.Tools) > 0 || time.Since(e.Session.ConnectedAt) > settledAfter) {
 		return e, err
@@ -267,12 +279,28 @@ func (s *ToolSet) ownEntry(ctx context.Context) (registry.Entry, error) {
 	case failure != nil:
 		return e, failure
 	case len(due) == 0:
-		return e, err
+		return s.sleepingEntry(ctx, e, err)
 	case err != nil:
 		e.Session = due[0].Session
 	}
 	e.Tools = due[0].Tools
 	return e, nil
+}
+
+// sleepingEntry returns the own session as it was last seen, if calls may wait for its device. Otherwise it returns e and
+// err, which says that the session is not connected.
+func (s *ToolSet) sleepingEntry(ctx context.Context, e registry.Entry, err error) (registry.Entry, error) {
+	if s.sc.Queue == 0 || s.cfg.Devices == nil || err == nil {
+		return e, err
+	}
+	known, _, failed := s.cfg.Devices.KnownDevices(ctx, registry.KnownQuery{
+		Tenant: s.sc.Key.Tenant, Limit: 1,
+		Target: registry.Target{SessionID: s.sc.Key.Session, Viewer: s.sc.Caller.Viewer()},
+	})
+	if failed != nil || len(known) == 0 {
+		return e, cmp.Or(failed, err)
+	}
+	return registry.Entry{Session: known[0].Session, Tools: known[0].Tools}, nil
 }
 
 // settledAfter is how long a connected session may take to register its earlier tools, with a margin for clocks.

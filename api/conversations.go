@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -229,7 +230,16 @@ func (h *handler) postMessage(c *gin.Context, _ *params) error {
 	if err != nil {
 		return err
 	}
-	key, owner, err := h.conversation(c, agent)
+	queue, err := queueHeader(c)
+	if err != nil {
+		return err
+	}
+	if q := r.said.Queue; q != nil {
+		if queue = time.Duration(q.TTLMS) * time.Millisecond; q.TTLMS <= 0 || q.TTLMS > maxQueueMS {
+			return wrongType("queue.ttl_ms", "a whole number of milliseconds above zero")
+		}
+	}
+	key, owner, err := h.conversation(c, agent, queue > 0)
 	if err != nil {
 		return err
 	}
@@ -237,7 +247,7 @@ func (h *handler) postMessage(c *gin.Context, _ *params) error {
 	ask := chat.Ask{
 		Key: key, Owner: owner, Caller: caller(c), Content: said.Content, Regenerate: said.Regenerate,
 		Debug:  said.Debug != nil && *said.Debug && !h.IgnoreDebug,
-		Format: chat.Format(said.Results), Kind: policy.Context(said.Context),
+		Format: chat.Format(said.Results), Kind: policy.Context(said.Context), Queue: queue,
 	}
 	ctx, cancel := h.turnContext(c)
 	defer cancel()
@@ -253,8 +263,8 @@ func (h *handler) postMessage(c *gin.Context, _ *params) error {
 }
 
 // conversation returns the session in the path, and the owner of its conversation if that begins now. It fails if no
-// device is connected and there is no earlier message.
-func (h *handler) conversation(c *gin.Context, agent chat.Agent) (registry.Key, registry.Owner, error) {
+// device is connected and there is no earlier message. With sleeps, a device that sleeps is enough.
+func (h *handler) conversation(c *gin.Context, agent chat.Agent, sleeps bool) (registry.Key, registry.Owner, error) {
 	if h.Closing.Err() != nil {
 		return registry.Key{}, registry.Owner{}, draining()
 	}
@@ -281,8 +291,25 @@ func (h *handler) conversation(c *gin.Context, agent chat.Agent) (registry.Key, 
 			return k.key, ownerOf(caller(c), due), failure
 		}
 	}
+	if sleeps && isAbsent(err) {
+		known, failure := h.sleeping(ctx, caller(c), registry.Target{SessionID: k.key.Session})
+		if failure != nil || len(known) > 0 {
+			return k.key, ownerOf(caller(c), sessionOf(known)), failure
+		}
+	}
 	return k.key, owner, err
 }
+
+// sessionOf returns the session of the first of some known devices; nil: there is none.
+func sessionOf(known []registry.KnownDevice) *registry.Session {
+	if len(known) == 0 {
+		return nil
+	}
+	return &known[0].Session
+}
+
+// maxQueueMS keeps a time in milliseconds within a duration.
+const maxQueueMS = int64(1<<63-1) / int64(time.Millisecond)
 
 func (h *handler) answerTurn(ctx context.Context, c *gin.Context, agent chat.Agent, ask chat.Ask) error {
 	aborted := false
@@ -347,7 +374,7 @@ func parseMessage(body []byte) (r request[wire.MessageRequest], err error) {
 		return r, registry.Errorf(registry.CodeInvalidRequest, "The body is empty. Send {\"content\":\"…\"}.")
 	}
 	r, err = readStrict[wire.MessageRequest](body, map[string]string{
-		"regenerate": wantBool, "debug": wantBool, "stream": wantBool,
+		"regenerate": wantBool, "debug": wantBool, "stream": wantBool, "queue": "an object with ttl_ms",
 	})
 	if err != nil {
 		return r, err

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"time"
 
 	"github.com/gin-gonic/gin"
 	"golang.org/x/sync/errgroup"
@@ -19,15 +20,11 @@ const maxQueueListed = 1000
 // sees only calls of that user.
 func (h *handler) listQueue(c *gin.Context, _ *params) error {
 	who, ctx := caller(c), storeContext(c)
-	target := registry.Target{DeviceID: c.Param("id"), Viewer: who.Viewer()}
-	if h.Queue == nil || h.Devices == nil {
-		return registry.ErrUnknownDevice
-	}
-	known, _, err := h.Devices.KnownDevices(ctx, registry.KnownQuery{Tenant: who.Tenant, Target: target})
+	known, err := h.sleeping(ctx, who, registry.Target{DeviceID: c.Param("id")})
 	if err != nil {
 		return err
 	}
-	if len(known) == 0 {
+	if len(known) == 0 || h.Queue == nil {
 		return registry.ErrUnknownDevice
 	}
 	list := wire.QueuedCalls{Calls: []wire.CallRecord{}}
@@ -45,6 +42,32 @@ func (h *handler) listQueue(c *gin.Context, _ *params) error {
 		}
 	}
 	return h.respond(c, list)
+}
+
+// headerQueue has how long calls of a turn may wait for a sleeping device, in ms.
+const headerQueue = "X-Farhand-Queue"
+
+// queueHeader returns how long the calls of a turn may wait for a sleeping device; zero: they may not.
+func queueHeader(c *gin.Context) (time.Duration, error) {
+	text := c.GetHeader(headerQueue)
+	if text == "" {
+		return 0, nil
+	}
+	return readMillis("The header "+headerQueue, []byte(text))
+}
+
+// sleeping returns the known devices that match a target.
+func (h *handler) sleeping(
+	ctx context.Context, who auth.Identity, target registry.Target,
+) ([]registry.KnownDevice, error) {
+	if h.Devices == nil {
+		return nil, nil
+	}
+	target.Viewer = who.Viewer()
+	known, _, err := h.Devices.KnownDevices(ctx, registry.KnownQuery{
+		Tenant: who.Tenant, Target: target, Limit: sameDevice,
+	})
+	return known, err
 }
 
 // Values of presence.

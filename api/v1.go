@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -25,7 +26,11 @@ func (h *handler) complete(c *gin.Context, _ *params) error {
 	if err != nil {
 		return openai.NoModel(err)
 	}
-	turns := openai.Turns{Agent: agent, Sessions: v1Sessions{h}, Explain: turnError}
+	queue, err := queueHeader(c)
+	if err != nil {
+		return err
+	}
+	turns := openai.Turns{Agent: agent, Queue: queue, Sessions: v1Sessions{h, queue}, Explain: turnError}
 	completion, err := r.Open(c.Request.Context(), turns, caller(c), c.GetHeader(openai.HeaderSession))
 	if err != nil {
 		return err
@@ -64,7 +69,10 @@ func (h *handler) models() []string {
 }
 
 // v1Sessions finds sessions for completions. It implements openai.Sessions.
-type v1Sessions struct{ h *handler }
+type v1Sessions struct {
+	h     *handler
+	queue time.Duration // calls may wait for sleeping devices; zero: they may not
+}
 
 // Connected implements openai.Sessions. A session whose device is expected back counts as connected.
 func (s v1Sessions) Connected(ctx context.Context, who auth.Identity, id string) (registry.Session, error) {
@@ -76,6 +84,14 @@ func (s v1Sessions) Connected(ctx context.Context, who auth.Identity, id string)
 			return e.Session, failure
 		case due != nil:
 			return *due, nil
+		}
+	}
+	if err != nil && isAbsent(err) && s.queue > 0 {
+		switch known, failure := s.h.sleeping(ctx, who, registry.Target{SessionID: id}); {
+		case failure != nil:
+			return e.Session, failure
+		case len(known) > 0:
+			return known[0].Session, nil
 		}
 	}
 	return e.Session, err
@@ -96,6 +112,13 @@ func (s v1Sessions) OfUser(ctx context.Context, who auth.Identity, user string) 
 	due, err := s.h.Directory.Awaited(ctx, q)
 	for i := range due {
 		add(due[i].Session)
+	}
+	if err == nil && len(found) == 0 && s.queue > 0 {
+		var known []registry.KnownDevice
+		known, err = s.h.sleeping(ctx, who, registry.Target{UserID: user})
+		for i := range known {
+			add(known[i].Session)
+		}
 	}
 	return found, err
 }

@@ -39,8 +39,9 @@ type call struct {
 	pictures []provider.Picture // as the model sees them
 	notice   string             // the gateway's note on the result
 	failed   bool
-	blocked  bool // by the loop guard
-	ran      bool // or may have run
+	blocked  bool   // by the loop guard
+	ran      bool   // or may have run
+	queued   string // the call that waits for its device; empty: it has ended
 
 	source   string // of text, as in provider.Message
 	approved bool   // a person approved it
@@ -202,6 +203,8 @@ func (l *loop) call(ctx context.Context, c *call) {
 	c.approved, c.suspects = from.Approved && err == nil, suspectsOf(from)
 	c.blocked = errors.Is(err, loopguard.ErrBlocked)
 	switch {
+	case err == nil && outcome.Async:
+		c.text, c.source, c.queued = waitingText(outcome), provider.SourceGateway, outcome.CallID
 	case err == nil:
 		c.failed = !outcome.Result.Success
 		c.text = readable(textsafe.WithoutData(outcome.Result.Output), l.limits.MaxResult)
@@ -283,7 +286,7 @@ func (l *loop) storeResults(ctx context.Context, calls []*call) error {
 		results[i] = toolMessage(c.asked, c.text, c.failed, l.turn)
 		m := &results[i]
 		m.Notice, m.Source, m.Approved, m.Suspects = c.notice, c.source, c.approved, c.suspects
-		m.Tainted = m.Foreign()
+		m.Tainted, m.Queued = m.Foreign(), c.queued
 		m.Attachments, m.Pictures = c.parts, c.pictures
 		l.calls = append(l.calls, CallReport{
 			ID: c.id, Name: c.name, Args: l.shownArgs(c), Status: c.status(), Output: show(c.said(), l.format),

@@ -103,6 +103,7 @@ type Ask struct {
 	Format     Format            // default: FormatMarkdown
 	Kind       agent.ContextKind // who takes part; default: agent.ContextMain
 	Owner      registry.Owner    // the owner of the conversation, if this is its first turn
+	Queue      time.Duration     // how long calls may wait if the device sleeps; zero: its tools are not offered then
 }
 
 // Reply is the result of a turn.
@@ -178,6 +179,8 @@ type Agent interface {
 
 // Completion is the request for a turn without memory, with the whole conversation, as in OpenAI's chat completions.
 type Completion struct {
+	Queue time.Duration // as of Ask
+
 	Key         registry.Key // the session whose tools are included; an empty Session: none
 	Caller      auth.Identity
 	Turn        string // id of the turn, for streamed answers that name it before they end; empty: a new one

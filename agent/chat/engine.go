@@ -31,6 +31,7 @@ type Config struct {
 	// several goroutines. Its error ends the turn; people do not see its text. Nil: System.
 	SystemFor func(context.Context, agent.SessionContext) (string, error)
 
+	Calls  Calls       // has the outcomes of calls that waited for their devices; nil: turns do not learn them
 	Files  agent.Files // stores parts of results for people; nil: they read descriptions
 	Limits Limits
 	Log    *slog.Logger // default: discard

@@ -242,7 +242,8 @@ func (e *Engine) Complete(ctx context.Context, c Completion, emit func(Event)) (
 	defer cancel(nil)
 	ctx, stop := context.WithTimeoutCause(ctx, e.cfg.Limits.Turn, errTurnTime)
 	defer stop()
-	scope := agent.SessionContext{Key: c.Key, Stateless: true, Caller: c.Caller, Channel: ChannelCompletion}
+	scope := agent.SessionContext{Key: c.Key, Stateless: true, Caller: c.Caller, Channel: ChannelCompletion,
+		Queue: c.Queue}
 	scope.Key.Tenant = cmp.Or(scope.Key.Tenant, c.Caller.Tenant)
 	kept := continuations{
 		db: e.cfg.Store, holder: registry.ContinuationOwner{Tenant: scope.Key.Tenant, User: c.Caller.Scope()},

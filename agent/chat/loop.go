@@ -238,7 +238,7 @@ func (e *Engine) answer(
 }
 
 func scopeOf(a Ask) agent.SessionContext {
-	return agent.SessionContext{Key: a.Key, Caller: a.Caller, Channel: ChannelChat, Kind: a.Kind}
+	return agent.SessionContext{Key: a.Key, Caller: a.Caller, Channel: ChannelChat, Kind: a.Kind, Queue: a.Queue}
 }
 
 // run runs the turn, from the user's message to the title.
@@ -270,7 +270,9 @@ func (t *turn) run(ctx context.Context) error {
 			Role: provider.RoleUser, Content: t.ask.Content, At: time.Now().UTC(), Turn: t.loop.turn,
 			Nonce: t.loop.mark.nonce,
 		}
-		err = t.loop.record(ctx, append(repair(t.loop.history, c.Draft), said)...)
+		before := repair(t.loop.history, c.Draft)
+		before = append(before, t.outcomes(ctx, append(slices.Clip(t.loop.history), before...))...)
+		err = t.loop.record(ctx, append(before, said)...)
 	}
 	if err != nil {
 		return err

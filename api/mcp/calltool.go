@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"strconv"
 	"sync"
@@ -23,6 +24,7 @@ const (
 	metaTimeout     = "farhand/timeout_ms"
 	metaIdempotency = "farhand/idempotency_key"
 	metaExact       = "farhand/exact"
+	metaQueue       = "farhand/queue"
 	metaCall        = "farhand/call_id"
 )
 
@@ -100,8 +102,10 @@ func (s *Server) call(ctx context.Context, r *request, req agent.Request) (res r
 	case err == nil && out.Suspended != nil:
 		req.Args = r.args
 		return s.ask(ctx, r, &req, out.Suspended)
-	case err == nil && out.Async:
+	case err == nil && out.Async && r.takesTasks():
 		return s.task(ctx, r, &out)
+	case err == nil && out.Async:
+		return r.queuedResult(&out), nil
 	default:
 		return r.resultOf(&out, r.givenUp(err))
 	}
@@ -165,6 +169,15 @@ func (r *request) readOptions(req *agent.Request) error {
 			return invalidParams("_meta[%q] must be a string that is not empty.", metaIdempotency)
 		}
 	}
+	if v := r.meta.get(metaQueue); !v.IsZero() {
+		var q struct {
+			TTL int64 `json:"ttl_ms"`
+		}
+		if json.Unmarshal(v.Raw(), &q) != nil || q.TTL <= 0 || q.TTL > math.MaxInt64/int64(time.Millisecond) {
+			return invalidParams("_meta[%q] must be an object with ttl_ms, a whole number above zero.", metaQueue)
+		}
+		req.Queue = time.Duration(q.TTL) * time.Millisecond
+	}
 	_, err := r.exact()
 	return err
 }
@@ -194,6 +207,18 @@ func (r *request) resultOf(out *agent.Outcome, err error) (result, error) {
 		return result{}, err
 	}
 	return res, nil
+}
+
+// queuedResult tells a client without tasks that its call waits.
+func (r *request) queuedResult(out *agent.Outcome) result {
+	text := "The call waits for its device, which sleeps."
+	if out.Place > 0 {
+		text = fmt.Sprintf("The device sleeps. The call is queued at place %d and runs when the device is back, at the latest "+
+			"at %s. GET /api/calls/%s returns its outcome.", out.Place, out.Expires.UTC().Format(time.RFC3339), out.CallID)
+	}
+	res := result{meta: strictjson.AppendString([]byte(`"`+metaCall+`":`), out.CallID)}
+	res.members = append(strictjson.AppendString([]byte(`"content":[{"type":"text","text":`), text), "}]"...)
+	return res
 }
 
 const (

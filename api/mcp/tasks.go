@@ -213,5 +213,9 @@ func (s *Server) appendTask(b []byte, rec *registry.Record, state string) []byte
 	b = strictjson.AppendString(append(b, `,"lastUpdatedAt":`...), last.UTC().Format(time.RFC3339Nano))
 	life := max(time.Duration(rec.HoldMS+rec.TimeoutMS)*time.Millisecond, last.Sub(first)) + s.cfg.Retention
 	b = strconv.AppendInt(append(b, `,"ttlMs":`...), life.Milliseconds(), 10)
+	if rec.State == registry.StateQueued {
+		text := "queued: waits for its device, which sleeps, until " + rec.Deadline.UTC().Format(time.RFC3339)
+		b = strictjson.AppendString(append(b, `,"statusMessage":`...), text)
+	}
 	return append(b, `,"pollIntervalMs":`+pollInterval...)
 }

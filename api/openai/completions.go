@@ -23,6 +23,7 @@ func usageOf(u provider.Usage) wire.CompletionUsage {
 
 // Turns holds what a completion needs to run as a turn.
 type Turns struct {
+	Queue    time.Duration // how long calls may wait for a sleeping device; zero: not at all
 	Agent    chat.Agent
 	Sessions Sessions
 	// Explain returns why a turn has no answer. ctx is the turn's. aborted says that the turn was aborted deliberately.
@@ -48,7 +49,7 @@ func (r *Request) Open(
 	if ask.Key, err = r.session(ctx, turns.Sessions, caller, sessionID); err != nil {
 		return nil, err
 	}
-	ask.Caller, ask.Turn = caller, registry.NewCallID()
+	ask.Caller, ask.Turn, ask.Queue = caller, registry.NewCallID(), turns.Queue
 	return &Completion{turns, ask, r.includeUsage}, nil
 }
 

@@ -23,6 +23,10 @@ type MessageRequest struct {
 	// The participants of the conversation, which determine the offered tools. Default: `main`, one trusted person. If
 	// the credentials set a stricter context, that one applies.
 	Context string `json:"context,omitempty" schema:"enum=main|group|group sandboxed"`
+
+	// Offers the tools of the device also while it sleeps. Their calls then wait for it; a later turn learns their
+	// outcomes. The header `X-Farhand-Queue` has the same effect.
+	Queue *Queue `json:"queue,omitempty"`
 }
 
 // TokenUsage is the number of tokens that a turn used.

@@ -28,6 +28,7 @@ type callOptions struct {
 	asJSON  bool
 	async   bool
 	watch   bool // the progress
+	queue   time.Duration
 	output  string
 	group   groupOptions
 }
@@ -45,7 +46,8 @@ func (a *application) callCommand() *cobra.Command {
 		Example: "  farhand call device_info\n  farhand call echo '{\"text\":\"hello\"}' --session 5d1f…\n" +
 			"  farhand call contacts '{\"query\":\"ada\"}' --select newest --json\n" +
 			"  farhand call camera_clip '{\"seconds\":60}' --progress\n" +
-			"  farhand call battery_level --all --label site=vienna --mode first",
+			"  farhand call battery_level --all --label site=vienna --mode first\n" +
+			"  farhand call notify '{\"text\":\"hello\"}' --device phone-7 --queue 1h",
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text := "{}"
@@ -75,6 +77,7 @@ func (a *application) callCommand() *cobra.Command {
 	durationVar(f, &o.timeout, "timeout", 0, "time limit (default: the tool's or the gateway's, 30s)")
 	f.BoolVar(&o.asJSON, "json", false, "print the gateway's answer unchanged")
 	f.BoolVar(&o.async, "async", false, "print the call's id without waiting for the result")
+	durationVar(f, &o.queue, "queue", 0, "if the device sleeps, let the call wait for it this long, and print its id")
 	f.BoolVar(&o.watch, "progress", false, "show the device's progress; Ctrl-C cancels the call")
 	f.StringVar(&o.output, "output", "", "file for the image, sound or file that the tool returns")
 	o.group.flags(cmd, f)
@@ -118,14 +121,21 @@ func (a *application) call(ctx context.Context, tool string, o callOptions) erro
 	if o.async || o.watch {
 		o.request.Mode = registry.ModeAsync
 	}
+	if o.queue > 0 {
+		o.request.Queue = &wire.Queue{TTLMS: max(1, o.queue.Milliseconds())}
+	}
 	done := a.progress("waiting for the device")
 	raw, err := o.remote.do(ctx, "POST", "/api/tools/"+url.PathEscape(tool)+"/call", nil, o.request)
 	done()
 	if err != nil {
 		return a.withNearestTool(ctx, o.remote, tool, err)
 	}
+	var state struct{ State registry.State }
+	if err := decodeAnswer(raw, &state); err != nil {
+		return err
+	}
 	switch {
-	case o.async:
+	case o.async, state.State == registry.StateQueued:
 		return a.printAccepted(raw, o)
 	case o.watch:
 		var accepted wire.CallAccepted
@@ -160,6 +170,9 @@ func (a *application) printAccepted(raw []byte, o callOptions) error {
 		return nil
 	}
 	a.printSaid(accepted.CallID + "\n")
+	if accepted.Place > 0 {
+		fmt.Fprintf(a.err, "the device sleeps; place %d, until %s\n", accepted.Place, oneLine(accepted.ExpiresAt, shownID))
+	}
 	fmt.Fprintf(a.err, "%s; its record: %s/api/calls/%s\n", oneLine(string(accepted.State), shownID), o.remote.base(),
 		oneLine(accepted.CallID, shownID))
 	return nil

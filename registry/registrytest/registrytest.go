@@ -48,7 +48,7 @@ func Run(t *testing.T, open Open, only ...string) {
 		{"pairings", pairingTests},
 		{"approvals", approvalTests}, {"grants", grantTests},
 		{"audit", auditTests}, {"limits", limitTests}, {"usage", usageTests}, {"spent", spentTests},
-		{"tenants", tenantTests}, {"held", heldTests},
+		{"tenants", tenantTests}, {"held", heldTests}, {"queues", queueTests}, {"sleeping", sleepingTests},
 		{"places", placeTests},
 	} {
 		if len(only) > 0 && !slices.Contains(only, group.name) {

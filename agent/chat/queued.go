@@ -1,0 +1,89 @@
+package chat
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/textsafe"
+)
+
+// Calls reads records of calls. *routing.Calls is one.
+type Calls interface {
+	Get(ctx context.Context, tenant, callID string) (registry.Record, error)
+}
+
+// waitingText tells a model that its call waits.
+func waitingText(out agent.Outcome) string {
+	if out.State != registry.StateQueued {
+		return "The call waits for a person's approval, and then for its device, which sleeps. Go on without its result and " +
+			"do not repeat it: a later message has the outcome."
+	}
+	return fmt.Sprintf("The device sleeps. The call is queued at place %d and runs when the device is back, at the latest "+
+		"at %s. Go on without its result and do not repeat it: a later message has the outcome.",
+		out.Place, out.Expires.UTC().Format(time.RFC3339))
+}
+
+const (
+	maxOutcomes   = 16 // that one turn learns
+	noteOutcome   = "This is the outcome of an earlier call that waited for its device."
+	noteForgotten = "The call ended too long ago: its outcome is not known any more."
+)
+
+// outcomes returns the messages that tell a conversation how calls of earlier turns have ended that waited for their
+// devices: for each a request and its result. Each outcome is told once. If a record cannot be read now, a later turn
+// tells it.
+func (t *turn) outcomes(ctx context.Context, history []provider.Message) (told []provider.Message) {
+	if t.engine.cfg.Calls == nil {
+		return nil
+	}
+	asked, known := make(map[string]provider.ToolCall), make(map[string]bool)
+	for _, m := range history {
+		for _, c := range m.ToolCalls {
+			asked[c.ID] = c
+		}
+		known[m.OutcomeOf] = true
+	}
+	for _, m := range history {
+		if m.Queued == "" || known[m.Queued] || len(told) >= 2*maxOutcomes {
+			continue
+		}
+		rec, err := t.engine.cfg.Calls.Get(ctx, t.ask.Key.Tenant, m.Queued)
+		if err != nil && !registry.IsCallNotFound(err) || err == nil && !rec.State.Final() {
+			continue
+		}
+		c := asked[m.ToolCallID]
+		c.ID = "call_" + uuid.NewString()
+		c.Name = m.ToolName
+		result := toolMessage(c, noteForgotten, true, t.loop.turn)
+		if err == nil {
+			t.tell(&result, &rec)
+		}
+		result.Notice, result.OutcomeOf, result.Tainted = noteOutcome, m.Queued, result.Foreign()
+		request := provider.Message{
+			Role: provider.RoleAssistant, ToolCalls: []provider.ToolCall{c}, At: time.Now().UTC(), Turn: t.loop.turn,
+		}
+		told = append(told, request, result)
+	}
+	return told
+}
+
+// tell sets the content of a message to the outcome of a call.
+func (t *turn) tell(m *provider.Message, rec *registry.Record) {
+	limit := t.loop.limits.MaxResult
+	res, err := rec.Outcome()
+	if err != nil {
+		m.Content, m.Source = readable(explain(registry.AsError(err)), limit), provider.SourceGateway
+		return
+	}
+	m.Failed, m.Content = !res.Success, readable(textsafe.WithoutData(res.Output), limit)
+	if rec.Brief {
+		m.Content = "The tool has run. Its output is not stored any more."
+		m.Source = provider.SourceGateway
+	}
+}
