@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -123,6 +124,10 @@ func together(children []*Suspended) registry.Approval {
 			UserID: c.Approval.Owner,
 		})
 	}
+	slices.SortFunc(a.Devices, func(a, b registry.ApprovedDevice) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.DeviceID, b.DeviceID),
+			cmp.Compare(a.SessionID, b.SessionID))
+	})
 	a.Reason = fmt.Sprintf("%s The call is for %d devices.", a.Reason, len(children))
 	return a
 }

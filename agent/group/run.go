@@ -97,7 +97,7 @@ func (r *run) phase(ctx context.Context, from targets) error {
 		switch {
 		case r.decided():
 			stop(errDecided)
-		case len(r.held) > registry.MaxApprovedDevices:
+		case e.held != nil && len(r.held) > registry.MaxApprovedDevices:
 			enough(errCrowd)
 		}
 	}

@@ -101,6 +101,7 @@ var dashboards = []dashboard{
 				perSecond("farhand_calls_total", "instance", `,outcome=~"store_unavailable|lost|internal"`)+" / "+
 					perSecond("farhand_calls_total", "instance", ""), "{{instance}}"),
 			level("In progress", "short", "farhand_calls_in_progress", "place"),
+			rate("Group calls", "farhand_group_calls_total", "state"),
 			rate("Waits for devices", "farhand_call_returns_total", "came"),
 			rate("Refused by routing", "farhand_routing_refused_total", "bound"),
 			{"Rare", "short", []query{

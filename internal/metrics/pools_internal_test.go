@@ -52,6 +52,7 @@ var poolRows = map[string]string{
 	"turns":                      "turns",
 	"unsent_bytes":               "unsent bytes to devices, beyond 16 KiB each",
 	"uploads":                    "file uploads",
+	"group_calls":                "devices of group calls",
 	"validating":                 longWork,
 	"validating_answers":         longWork,
 	"waiting_requests":           "requests waiting for a call",
