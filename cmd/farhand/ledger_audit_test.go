@@ -46,6 +46,7 @@ func (b *ledger) audit() (found []violation) {
 		b.auditHeard(c, ids, reached[c.CallID], answered[c.CallID], report)
 		b.auditTime(c, report)
 	}
+	b.auditQueued(reached, answered, report)
 	b.auditRecords(answered, report)
 	b.auditEvents(report)
 	b.auditAcks(report)
@@ -235,6 +236,10 @@ func (b *ledger) auditEvents(report reporter) {
 	for id, events := range b.events {
 		last := -1
 		for _, e := range events {
+			if e == "queued" && last < 3 { // its device sleeps, or has left before it got the call
+				last = -1
+				continue
+			}
 			rank, ok := ranks[e]
 			if !ok {
 				rank = 6

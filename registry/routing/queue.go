@@ -438,19 +438,19 @@ func (q *Queue) Known(
 // sweepUntil ends calls that have expired until the pod closes.
 func (q *Queue) sweepUntil() {
 	for pause.For(q.ctx, queueSweep) == nil {
-		if q.serves() != nil {
-			q.sweep()
+		for q.serves() != nil && q.sweep() && q.ctx.Err() == nil {
 		}
 	}
 }
 
-func (q *Queue) sweep() {
+// sweep ends some calls that have expired. It reports whether there may be more.
+func (q *Queue) sweep() bool {
 	ctx, cancel := context.WithTimeout(q.ctx, storeTimeout)
 	defer cancel()
 	due, err := q.store.DueQueued(ctx, queueSweepAt, queueAgain)
 	if err != nil {
 		q.log.Debug("expired calls not read; the pod retries", "error", err)
-		return
+		return false
 	}
 	for _, c := range due {
 		rec, err := q.ended.calls.ReadCall(ctx, c.Tenant, c.CallID)
@@ -468,6 +468,7 @@ func (q *Queue) sweep() {
 			q.log.Debug("expired call not ended; the pod retries", "call", c.CallID, "error", err)
 		}
 	}
+	return len(due) >= queueSweepAt
 }
 
 // Queued returns the calls that wait for a device, in order, at most limit.
