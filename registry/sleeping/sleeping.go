@@ -153,8 +153,12 @@ func rememberOne(d *registry.DeviceMemory, key, member string, known bool) docum
 	if known && member != "" {
 		steps = append(steps, documents.Has(setIndex, member))
 	}
+	most := int64(registry.MaxKnownDevices)
+	if !of.Bound { // one credential can invent any number of them
+		most /= 2
+	}
 	steps = append(steps,
-		documents.AtMost(registry.MaxKnownDevices-1, documents.Term{Index: allIndex, Weight: 1, Except: key}))
+		documents.AtMost(most-1, documents.Term{Index: allIndex, Weight: 1, Except: key}))
 	if of.UserID != "" {
 		steps = append(steps, documents.AtMost(registry.MaxKnownOfUser-1,
 			documents.Term{Index: userIndex + of.UserID, Weight: 1, Except: key}))
