@@ -231,8 +231,8 @@ func (b *ledger) auditRecord(c ledgerCall, r ledgerRecord, report reporter) {
 
 // auditEvents: the log of a call is in order, and ends with it.
 func (b *ledger) auditEvents(report reporter) {
-	ranks := map[string]int{"accepted": 0, "routed": 1, "delivered": 2, "running": 3, ".": 4, "cancelled": 5,
-		"timed_out": 5, "lost": 5}
+	ranks := map[string]int{"queued": 0, "accepted": 0, "routed": 1, "delivered": 2, "running": 3, ".": 4,
+		"cancelled": 5, "timed_out": 5, "lost": 5}
 	for id, events := range b.events {
 		last := -1
 		for _, e := range events {
