@@ -138,8 +138,8 @@ func (i *Invoker) queueCall(ctx context.Context, p *prepared, out *Outcome) erro
 	return i.follow(ctx, req, stored, p.rec.RequestDigest, !created, p.start, out)
 }
 
-// notQueued ends the record of a call that Enqueue refused, and returns why. The call may be in the queue nevertheless, if
-// the store's answer was lost: unless its record has ended, it may still run.
+// notQueued ends the record of a call that Enqueue refused, and returns why. If the store's answer was lost, the call
+// may be in the queue nevertheless: unless its record has ended, it may still run.
 func (i *Invoker) notQueued(ctx context.Context, rec *registry.Record, why error) error {
 	ended, failed := i.cfg.CallLog.Refuse(context.WithoutCancel(ctx), rec.Tenant, rec.CallID, undispatched(why))
 	if ended && failed == nil {

@@ -100,7 +100,8 @@ func (q queueBench) record(id string, state registry.State) registry.Record {
 func (q queueBench) enqueue(id string, i int) error {
 	of := q.session(i)
 	rec := q.record(id, registry.StateQueued)
-	rec.HoldMS, rec.Queue, rec.SessionID, rec.DeviceID = time.Hour.Milliseconds(), of.DeviceKey(), of.Key.Session, of.DeviceID
+	rec.HoldMS, rec.Queue = time.Hour.Milliseconds(), of.DeviceKey()
+	rec.SessionID, rec.DeviceID = of.Key.Session, of.DeviceID
 	if _, _, err := q.s.CreateCall(context.Background(), rec); err != nil {
 		return err
 	}
