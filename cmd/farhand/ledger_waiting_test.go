@@ -135,8 +135,8 @@ func (b *ledger) auditOrder(first, second ledgerCall, reached map[string][]ledge
 		return
 	}
 	if is[0].at.Before(was[0].at) {
-		report("order", second.CallID, second.nonce, "reached the device before %s, which was accepted before it",
-			first.CallID)
+		report("order", second.CallID, second.nonce, "reached the device before this one, which was accepted before it: %s",
+			b.history(first.CallID, first.nonce))
 	}
 	dropped := b.dropped(first.session, was[0].at, is[0].at) || b.stopped(was[0].at.Add(-time.Second), is[0].at)
 	if a := firstAnswer(answered[first.CallID]); a != nil && is[0].at.Before(a.at) && !dropped {
