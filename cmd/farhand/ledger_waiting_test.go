@@ -100,6 +100,12 @@ type ledgerRow struct {
 // in which they were accepted, one after the other.
 func (b *ledger) auditQueued(reached map[string][]ledgerArrival, answered map[string][]ledgerAnswer, report reporter) {
 	waited := make(map[string][]ledgerCall) // by device
+	begun := make(map[string]time.Time)     // by nonce: a repeated request is of a call that may wait for long
+	for _, c := range b.asked {
+		if at, ok := begun[c.nonce]; !ok || c.asked.Before(at) {
+			begun[c.nonce] = c.asked
+		}
+	}
 	for _, c := range b.asked {
 		if c.broken || c.status != http.StatusAccepted || c.state != string(registry.StateQueued) {
 			continue
@@ -119,6 +125,7 @@ func (b *ledger) auditQueued(reached map[string][]ledgerArrival, answered map[st
 	for _, calls := range waited {
 		slices.SortFunc(calls, func(a, b ledgerCall) int { return a.heard.Compare(b.heard) })
 		for i, second := range calls {
+			second.asked = begun[second.nonce]
 			for _, first := range calls[:i] {
 				b.auditOrder(first, second, reached, answered, report)
 			}
