@@ -131,15 +131,23 @@ func (i *Invoker) queueCall(ctx context.Context, p *prepared, out *Outcome) erro
 		}
 		out.Place, out.Expires, err = i.enqueue(ctx, p, stored.CallID, request, life)
 		if err != nil {
-			err = registry.UnlessLate(undispatched(err), end)
-			if _, failed := i.cfg.CallLog.Refuse(ctx, stored.Tenant, stored.CallID, undispatched(err)); failed != nil {
-				i.cfg.Log.Warn("record of a call that was not queued not ended", "call", stored.CallID, "error", failed)
-			}
-			return err
+			return i.notQueued(ctx, &stored, registry.UnlessLate(undispatched(err), end))
 		}
 		req.counted = req.counted || created // counted when the call has ended
 	}
 	return i.follow(ctx, req, stored, p.rec.RequestDigest, !created, p.start, out)
+}
+
+// notQueued ends the record of a call that Enqueue refused, and returns why. If the store's answer was lost, the call
+// may be in the queue nevertheless: unless its record has ended, it may still run.
+func (i *Invoker) notQueued(ctx context.Context, rec *registry.Record, why error) error {
+	ended, failed := i.cfg.CallLog.Refuse(context.WithoutCancel(ctx), rec.Tenant, rec.CallID, undispatched(why))
+	if ended && failed == nil {
+		return why
+	}
+	i.cfg.Log.Warn("record of a call that was not queued not ended", "call", rec.CallID, "error", failed)
+	unknown := *registry.AsError(why)
+	return unknown.With(registry.DispatchedUnknown)
 }
 
 // enqueue adds a call to the queue of its device, and wakes the device.

@@ -130,7 +130,7 @@ type KnownQuery struct {
 
 // Limits of the known devices.
 const (
-	MaxKnownDevices = 200_000  // of a tenant
+	MaxKnownDevices = 200_000  // of a tenant; while it has half of them, only those that a credential names are added
 	MaxKnownOfUser  = 1_000    // of a user
 	MaxKnownTools   = 64 << 20 // bytes of the different sets of tools of a tenant's known devices
 	MaxKnownSets    = 10_000   // of a tenant

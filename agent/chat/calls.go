@@ -40,8 +40,8 @@ type call struct {
 	notice   string             // the gateway's note on the result
 	failed   bool
 	blocked  bool   // by the loop guard
-	queued   string // the call that waits for its device; empty: it has ended
 	ran      bool   // or may have run
+	queued   string // the call that waits for its device; empty: it has ended
 
 	source   string // of text, as in provider.Message
 	approved bool   // a person approved it

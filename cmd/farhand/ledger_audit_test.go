@@ -46,6 +46,7 @@ func (b *ledger) audit() (found []violation) {
 		b.auditHeard(c, ids, reached[c.CallID], answered[c.CallID], report)
 		b.auditTime(c, report)
 	}
+	b.auditQueued(reached, answered, report)
 	b.auditRecords(answered, report)
 	b.auditEvents(report)
 	b.auditAcks(report)
@@ -230,11 +231,15 @@ func (b *ledger) auditRecord(c ledgerCall, r ledgerRecord, report reporter) {
 
 // auditEvents: the log of a call is in order, and ends with it.
 func (b *ledger) auditEvents(report reporter) {
-	ranks := map[string]int{"accepted": 0, "routed": 1, "delivered": 2, "running": 3, ".": 4, "cancelled": 5,
-		"timed_out": 5, "lost": 5}
+	ranks := map[string]int{"queued": 0, "accepted": 0, "routed": 1, "delivered": 2, "running": 3, ".": 4,
+		"cancelled": 5, "timed_out": 5, "lost": 5}
 	for id, events := range b.events {
 		last := -1
 		for _, e := range events {
+			if e == "queued" && last < 3 { // its device sleeps, or has left before it got the call
+				last = -1
+				continue
+			}
 			rank, ok := ranks[e]
 			if !ok {
 				rank = 6

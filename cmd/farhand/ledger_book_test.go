@@ -32,7 +32,8 @@ type ledgerCall struct {
 	limit                            time.Duration // its timeout
 	broken                           bool          // the connection broke, or the caller hung up: it heard nothing
 	answer
-	state string
+	state   string
+	expires time.Time // of a queued call
 }
 
 // ledgerArrival is a call that a device got.

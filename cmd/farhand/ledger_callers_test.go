@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/farhand/farhand/registry"
 )
 
 // ledgerShapes are the ways in which callers call. Each is as likely as the others.
@@ -40,15 +42,21 @@ var ledgerShapes = []struct {
 	{"too slow", func(c *ledgerCaller, ctx context.Context) {
 		c.plain(ctx, "too slow", ledgerWork{DelayMS: 600 + c.random.IntN(1500)}, `,"timeout_ms":500`)
 	}},
+	{"queued", func(c *ledgerCaller, ctx context.Context) { c.queued(ctx, "queued") }},
+	{"queued, keyed", func(c *ledgerCaller, ctx context.Context) { c.queued(ctx, "queued, keyed") }},
+	{"queued, cancelled", func(c *ledgerCaller, ctx context.Context) { c.queued(ctx, "queued, cancelled") }},
+	{"all", func(c *ledgerCaller, ctx context.Context) { c.group(ctx, "all") }},
+	{"first", func(c *ledgerCaller, ctx context.Context) { c.group(ctx, "first") }},
 }
 
 // ledgerCaller makes calls, one after the other.
 type ledgerCaller struct {
-	book   *ledger
-	fleet  *faultFleet
-	http   *http.Client
-	random *rand.Rand
-	limit  time.Duration // the timeout of its calls; zero: drawn for each
+	book    *ledger
+	fleet   *faultFleet
+	http    *http.Client
+	random  *rand.Rand
+	devices []*ledgerDevice // for queued calls
+	limit   time.Duration   // the timeout of its calls; zero: drawn for each
 }
 
 func (c *ledgerCaller) run(ctx context.Context) {
@@ -140,6 +148,17 @@ func (c *ledgerCaller) disconnect(ctx context.Context) {
 
 // post makes the request and notes what it came to. An error means that nothing was heard.
 func (c *ledgerCaller) post(ctx context.Context, entry *ledgerCall, url, body string) error {
+	heard := struct {
+		*answer
+		State   string    `json:"state"`
+		Expires time.Time `json:"expires_at"`
+	}{answer: &entry.answer}
+	err := c.postInto(ctx, entry, url, body, &heard)
+	entry.state, entry.expires = heard.State, heard.Expires
+	return err
+}
+
+func (c *ledgerCaller) postInto(ctx context.Context, entry *ledgerCall, url, body string, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		return err
@@ -152,14 +171,8 @@ func (c *ledgerCaller) post(ctx context.Context, entry *ledgerCall, url, body st
 		return err
 	}
 	defer resp.Body.Close()
-	heard := struct {
-		*answer
-		State string `json:"state"`
-	}{answer: &entry.answer}
 	entry.status = resp.StatusCode
-	err = json.NewDecoder(resp.Body).Decode(&heard)
-	entry.state = heard.State
-	return err
+	return json.NewDecoder(resp.Body).Decode(into)
 }
 
 // finish writes a call down.
@@ -179,7 +192,7 @@ func (c *ledgerCaller) read(method, callID, query string) bool {
 		return false
 	}
 	add(c.book, &c.book.seen, r)
-	return r.missing || r.state != "accepted" && r.state != "routed" && r.state != "delivered" && r.state != "running"
+	return r.missing || registry.State(r.state).Final()
 }
 
 // errNoRecord means that a pod could not say what is in a record.

@@ -22,7 +22,7 @@ func (c *ledgerChaos) run(ctx context.Context) {
 	faults := []func(context.Context) ledgerFault{
 		c.killPod, c.stopPod, c.stopPod, c.drainPod, c.killRedis, c.freezeRedis, c.freezeRedis, c.cutRedis, c.slowRedis,
 		c.flush,
-		c.dropDevices, c.dropDevices, c.dropDevices,
+		c.dropDevices, c.dropDevices, c.dropDevices, c.sleepDevices, c.sleepDevices, c.sleepDevices,
 	}
 	for ctx.Err() == nil {
 		c.random.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
@@ -118,4 +118,13 @@ func (c *ledgerChaos) dropDevices(ctx context.Context) ledgerFault {
 		waitFor(ctx, c.between(0, 200*time.Millisecond))
 	}
 	return ledgerFault{name: "dropped devices"}
+}
+
+// sleepDevices has some devices leave for a time, and come back to any pod.
+func (c *ledgerChaos) sleepDevices(ctx context.Context) ledgerFault {
+	for range 4 {
+		c.devices[c.random.IntN(len(c.devices))].sleep(c.between(500*time.Millisecond, 5*time.Second))
+		waitFor(ctx, c.between(0, 200*time.Millisecond))
+	}
+	return ledgerFault{name: "devices sleep"}
 }

@@ -23,6 +23,7 @@ type ledgerWork struct {
 	DelayMS int    `json:"delay_ms"`
 	Reports int    `json:"reports"` // said on the way
 	Twice   bool   `json:"twice"`   // answered twice, back to back
+	Group   bool   `json:"group"`   // other devices are asked the same: each has a nonce of its own
 }
 
 // ledgerDevice speaks the protocol by itself and writes down what reaches it and what it answers. It comes back to any
@@ -40,6 +41,7 @@ type ledgerDevice struct {
 	token   string
 	unacked []map[string]any // answers, in order
 	stopped bool
+	awake   time.Time // not connected before
 	done    sync.WaitGroup
 }
 
@@ -74,6 +76,20 @@ func (d *ledgerDevice) drop() {
 	d.conn.NetConn().Close()
 }
 
+// sleep cuts the connection. The device comes back after a time.
+func (d *ledgerDevice) sleep(length time.Duration) {
+	d.mu.Lock()
+	d.awake = time.Now().Add(length)
+	d.mu.Unlock()
+	d.drop()
+}
+
+func (d *ledgerDevice) sleeps() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return time.Now().Before(d.awake)
+}
+
 // roll returns a number below n.
 func (d *ledgerDevice) roll(n int) int {
 	d.mu.Lock()
@@ -83,12 +99,19 @@ func (d *ledgerDevice) roll(n int) int {
 
 func (d *ledgerDevice) run() {
 	for {
+		d.mu.Lock()
+		asleep, stopped := time.Until(d.awake), d.stopped
+		d.mu.Unlock()
+		if asleep > 0 && !stopped {
+			waitBriefly(min(asleep, 100*time.Millisecond))
+			continue
+		}
 		urls := d.urls()
 		conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(urls[d.roll(len(urls))],
 			"http")+"/ws/chat?session_id="+d.session,
 			http.Header{"Authorization": {"Bearer " + fleetToken}})
 		d.mu.Lock()
-		stopped := d.stopped
+		stopped = d.stopped
 		if err == nil && !stopped {
 			d.conn, d.write = conn, &sync.Mutex{}
 		}
@@ -151,7 +174,9 @@ func (d *ledgerDevice) serve(conn *websocket.Conn) {
 		}
 		switch f.Type {
 		case "session_start":
-			connect := map[string]any{"type": "connect"}
+			connect := map[string]any{
+				"type": "connect", "device_id": d.session, "labels": map[string]string{"ledger": "yes"},
+			}
 			d.mu.Lock()
 			if d.resumes {
 				connect["capabilities"] = []string{"ack", "progress", "cancel", "resume", "resume_token"}
@@ -168,6 +193,9 @@ func (d *ledgerDevice) serve(conn *websocket.Conn) {
 			}
 			d.sendTo(conn, write, frames...)
 		case "tool_call_request":
+			if f.Args.Group {
+				f.Args.Nonce = groupNonce(f.Args.Nonce, d.session)
+			}
 			if f.Args.Nonce != "" {
 				add(d.book, &d.book.arrived, ledgerArrival{f.ID, d.session, f.Name, f.Args.Nonce, time.Now()})
 			}
@@ -211,6 +239,9 @@ func (d *ledgerDevice) work(f ledgerFrame) {
 	d.mu.Unlock()
 	d.send(frames...)
 }
+
+// groupNonce is the nonce of one device's part of a group call.
+func groupNonce(nonce, session string) string { return nonce + "@" + session }
 
 // ledgerOutput is what a device answers. No two are alike.
 func ledgerOutput(nonce, session, tool string, turn int) string {

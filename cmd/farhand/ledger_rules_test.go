@@ -33,6 +33,29 @@ func failed(b *ledger, code, dispatched string) {
 	c.status, c.Success, c.Output, c.state, c.Code, c.Dispatched = 504, false, "", "", code, dispatched
 }
 
+// waited turns the call into one that waited for its device, and was heard of at 20 ms.
+func waited(b *ledger) {
+	c := &b.asked[0]
+	c.status, c.state, c.expires, c.heard = 202, "queued", c.asked.Add(3*time.Second), c.asked.Add(5*time.Millisecond)
+	c.Success, c.Output = false, ""
+	b.events["c"] = []string{"queued", "accepted", "queued", "accepted", "delivered", "succeeded"}
+}
+
+// waitedTwo adds a second call, which was asked for when the first was known to wait, and reached the device at ms.
+func waitedTwo(b *ledger, ms int) {
+	waited(b)
+	c := b.asked[0]
+	at := c.asked.Add(time.Duration(ms) * time.Millisecond)
+	c.nonce, c.CallID, c.asked, c.heard = "m", "d", c.heard.Add(time.Millisecond), c.heard.Add(2*time.Millisecond)
+	b.asked = append(b.asked, c)
+	output := ledgerOutput("m", "device-0", "work", 1)
+	b.arrived = append(b.arrived, ledgerArrival{"d", "device-0", "work", "m", at})
+	b.answers = append(b.answers, ledgerAnswer{"d", output, 1, at.Add(time.Millisecond)})
+	b.seen = append(b.seen, ledgerRecord{
+		callID: "d", state: "succeeded", output: output, dispatched: "yes", last: true, at: at.Add(time.Second),
+	})
+}
+
 // Each rule of the ledger is broken once, and noticed; what is allowed is not.
 func TestLedgerNoticesWhatIsWrong(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -73,6 +96,24 @@ func TestLedgerNoticesWhatIsWrong(t *testing.T) {
 		"after the end":        {"events", func(b *ledger) { b.events["c"] = []string{"running", "succeeded", "."} }},
 		"both answers counted": {"acknowledged", func(b *ledger) { b.acks[1].ignored = false }},
 
+		"waited, ran late": {"expired", func(b *ledger) {
+			waited(b)
+			b.arrived[0].at = b.asked[0].expires.Add(2 * time.Second)
+		}},
+		"waited, was cancelled, ran": {"cancelled", func(b *ledger) {
+			waited(b)
+			b.seen[0].state, b.seen[0].dispatched = "cancelled", "no"
+		}},
+		"waited, never ended":          {"record", func(b *ledger) { waited(b); b.seen[1].state = "queued" }},
+		"waited, ran first":            {"order", func(b *ledger) { waitedTwo(b, 9) }},
+		"waited, ran beside the first": {"order", func(b *ledger) { waitedTwo(b, 200) }},
+		"waited again after it ran": {"events", func(b *ledger) {
+			waited(b)
+			b.events["c"] = []string{"queued", "accepted", "running", "queued"}
+		}},
+
+		"waited":     {"", waited},
+		"two waited": {"", func(b *ledger) { waitedTwo(b, 500) }},
 		"late": {"", func(b *ledger) {
 			failed(b, "timeout", "yes")
 			b.seen[0].state, b.seen[1].late = "timed_out",

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/farhand/farhand/registry"
 )
 
 var (
@@ -55,7 +57,9 @@ func TestLedger(t *testing.T) {
 	control := startControl(t)
 	busy.Go(func() { control.measure(ctx, book) })
 	for i := range ledgerCallers {
-		c := &ledgerCaller{book: book, fleet: f, http: client, random: rand.New(rand.NewPCG(seed, uint64(1000+i)))}
+		c := &ledgerCaller{
+			book: book, fleet: f, http: client, random: rand.New(rand.NewPCG(seed, uint64(1000+i))), devices: devices,
+		}
 		busy.Go(func() { c.run(ctx) })
 	}
 	chaos := &ledgerChaos{t: t, book: book, fleet: f, devices: devices, random: rand.New(rand.NewPCG(seed, 1))}
@@ -88,13 +92,17 @@ func (b *ledger) settle(t *testing.T, url string, client *http.Client) {
 	for _, a := range b.arrived { // also those nobody heard the end of
 		ids[a.callID] = true
 	}
+	waiting := make(map[string]bool)
+	for _, c := range b.asked {
+		waiting[c.CallID] = c.state == string(registry.StateQueued)
+	}
 	for range 2 { // who reads a record first may bring it to its end
 		for _, id := range slices.Sorted(maps.Keys(ids)) {
 			var r ledgerRecord
-			eventually(t, waitLimit, "record "+id+" can be read", func() (ok bool) {
+			eventually(t, waitLimit, "record "+id+" can be read, and a call that waited has ended", func() (ok bool) {
 				var err error
 				r, err = readLedgerRecord(client, http.MethodGet, url+"/api/calls/"+id, id)
-				return err == nil
+				return err == nil && (!waiting[id] || r.missing || registry.State(r.state).Final())
 			})
 			r.last = true
 			b.seen = append(b.seen, r)
@@ -147,6 +155,15 @@ func (b *ledger) judge(t *testing.T) {
 	worst := time.Duration(0)
 	for _, m := range b.control {
 		worst = max(worst, m.took)
+	}
+	waited := 0
+	for _, c := range b.asked {
+		if c.state == string(registry.StateQueued) {
+			waited++
+		}
+	}
+	if t.Logf("%d calls waited for their devices", waited); waited == 0 {
+		t.Error("no call waited: that was no load")
 	}
 	t.Logf("%d calls, %d reached devices, %d records and %d logs read; the latest answer %v after its deadline, %v "+
 		"allowed; the control took %v at worst; load %s",

@@ -445,13 +445,15 @@ func (q *Queue) sweepUntil() {
 		if q.serves() == nil {
 			continue
 		}
-		q.sweep()
+		for q.sweep() && q.ctx.Err() == nil {
+		}
 		if n%queueCount == 0 {
 			q.countWaiting()
 		}
 	}
 }
 
+// countWaiting reads what waits in the fleet, for metrics.
 func (q *Queue) countWaiting() {
 	ctx, cancel := context.WithTimeout(q.ctx, storeTimeout)
 	defer cancel()
@@ -467,13 +469,14 @@ func (q *Queue) countWaiting() {
 	q.oldest.Store(int64(oldest.Seconds()))
 }
 
-func (q *Queue) sweep() {
+// sweep ends some calls that have expired. It reports whether there may be more.
+func (q *Queue) sweep() bool {
 	ctx, cancel := context.WithTimeout(q.ctx, storeTimeout)
 	defer cancel()
 	due, err := q.store.DueQueued(ctx, queueSweepAt, queueAgain)
 	if err != nil {
 		q.log.Debug("expired calls not read; the pod retries", "error", err)
-		return
+		return false
 	}
 	for _, c := range due {
 		rec, err := q.ended.calls.ReadCall(ctx, c.Tenant, c.CallID)
@@ -491,6 +494,7 @@ func (q *Queue) sweep() {
 			q.log.Debug("expired call not ended; the pod retries", "call", c.CallID, "error", err)
 		}
 	}
+	return len(due) >= queueSweepAt
 }
 
 // Queued returns the calls that wait for a device, in order, at most limit.

@@ -194,6 +194,7 @@ func (p *Pod) restore(ctx context.Context, key registry.Key) error {
 		p.logStore(ctx, "session not restored", err)
 	default:
 		p.counts.add(&p.counts.SessionsRestored, 1)
+		p.devices.note(l, time.Now()) // the store has lost its memory of the device, too
 	}
 	return err
 }

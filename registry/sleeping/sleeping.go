@@ -43,12 +43,18 @@ const (
 // store implements registry.SleepingStore.
 type store struct {
 	docs documents.Store
-	sets *cache.Cache[string, time.Time] // until when a set is stored, by tenant and hash
+	sets *cache.Cache[string, set] // by setName
+}
+
+// set is a stored set of tools.
+type set struct {
+	until  time.Time // it is stored, or did not fit
+	member string    // of setIndex; empty: it did not fit
 }
 
 // New returns a memory of devices on documents.
 func New(docs documents.Store) registry.SleepingStore {
-	return &store{docs, cache.New[string, time.Time](knownSets, 0)}
+	return &store{docs, cache.New[string, set](knownSets, 0)}
 }
 
 func space(tenant string) documents.Space { return documents.Space{Tenant: tenant, Kind: "sleeping"} }
@@ -87,41 +93,72 @@ func indexes(s *registry.Session) []string {
 
 // RememberDevices implements registry.SleepingStore.
 func (s *store) RememberDevices(ctx context.Context, devices []registry.DeviceMemory) error {
+	again, err := s.remember(ctx, devices)
+	if err == nil && len(again) > 0 {
+		_, err = s.remember(ctx, again)
+	}
+	return err
+}
+
+// remember stores devices. It returns those whose tools the store has lost: their sets are written the next time.
+func (s *store) remember(
+	ctx context.Context, devices []registry.DeviceMemory,
+) (again []registry.DeviceMemory, err error) {
 	var writes []documents.Write
-	stored := make(map[string]time.Time)
+	writesSet, writesDevice := make(map[int]string), make(map[int]int) // by their places in writes
+	added := make(map[string]set)
 	for i := range devices {
 		d := &devices[i]
-		key := d.Session.DeviceKey()
+		key, name := d.Session.DeviceKey(), setName(d)
 		if key == "" || d.Life <= 0 {
 			continue
 		}
-		set, write, until := s.setOf(d)
-		if _, writes := stored[d.Session.Tenant+" "+set]; writes {
-			write = nil
+		known, ok := s.sets.Get(name)
+		ok = ok && known.until.After(time.Now().Add(d.Life))
+		if _, adds := added[name]; !ok && !adds && len(d.Tools) > 0 {
+			write, to := newSet(d)
+			writesSet[len(writes)], added[name] = name, to
+			writes = append(writes, write)
 		}
-		if write != nil {
-			stored[d.Session.Tenant+" "+set] = until
-			writes = append(writes, *write)
-		}
-		writes = append(writes, rememberOne(d, key, set))
+		writesDevice[len(writes)] = i
+		writes = append(writes, rememberOne(d, key, known.member, ok))
 	}
 	if len(writes) == 0 {
-		return nil
+		return nil, nil
 	}
-	if _, err := s.docs.Write(ctx, writes...); err != nil {
-		return err
+	done, err := s.docs.Write(ctx, writes...)
+	if err != nil {
+		return nil, err
 	}
-	for name, until := range stored {
-		s.sets.Put(name, until, 1)
+	for i := range done {
+		if name, ok := writesSet[i]; ok {
+			to := added[name]
+			if done[i].Refused > 0 {
+				to.member = ""
+			}
+			s.sets.Put(name, to, 1)
+		} else if done[i].Refused == 1 && writes[i].Steps[0].Op == documents.OpHas {
+			d := devices[writesDevice[i]]
+			s.sets.Delete(setName(&d))
+			again = append(again, d)
+		}
 	}
-	return nil
+	return again, nil
 }
 
-func rememberOne(d *registry.DeviceMemory, key, set string) documents.Write {
+// rememberOne returns the write of a device. Its first step checks that the known set of its tools is still stored.
+func rememberOne(d *registry.DeviceMemory, key, member string, known bool) documents.Write {
 	of := &d.Session
-	steps := []documents.Step{
-		documents.AtMost(registry.MaxKnownDevices-1, documents.Term{Index: allIndex, Weight: 1, Except: key}),
+	var steps []documents.Step
+	if known && member != "" {
+		steps = append(steps, documents.Has(setIndex, member))
 	}
+	most := int64(registry.MaxKnownDevices)
+	if !of.Bound { // one credential can invent any number of them
+		most /= 2
+	}
+	steps = append(steps,
+		documents.AtMost(most-1, documents.Term{Index: allIndex, Weight: 1, Except: key}))
 	if of.UserID != "" {
 		steps = append(steps, documents.AtMost(registry.MaxKnownOfUser-1,
 			documents.Term{Index: userIndex + of.UserID, Weight: 1, Except: key}))
@@ -129,7 +166,7 @@ func rememberOne(d *registry.DeviceMemory, key, set string) documents.Write {
 	data, _ := json.Marshal(device{ // cannot fail: strings
 		Session: of.Key.Session, Name: of.Name, DeviceID: of.DeviceID, DeviceName: of.DeviceName, UserID: of.UserID,
 		Platform: of.Platform, Labels: of.Labels, Capabilities: of.Capabilities, Bound: of.Bound,
-		Seen: d.LastSeen.UTC().Truncate(time.Millisecond), Tools: set,
+		Seen: d.LastSeen.UTC().Truncate(time.Millisecond), Tools: setHash(d.Tools),
 	})
 	steps = append(steps, documents.Put(deviceDoc+key, data, d.Life))
 	for _, index := range indexes(of) {
@@ -138,27 +175,30 @@ func rememberOne(d *registry.DeviceMemory, key, set string) documents.Write {
 	return documents.Write{Space: space(of.Tenant), Steps: steps}
 }
 
-// setOf returns the hash of a device's tools, empty without tools, and the write that stores them until a time; nil: they
-// are stored for long enough.
-func (s *store) setOf(d *registry.DeviceMemory) (hash string, write *documents.Write, until time.Time) {
-	if len(d.Tools) == 0 {
-		return "", nil, until
+// setHash returns the name of a set of tools; empty without tools.
+func setHash(tools []registry.ToolSpec) string {
+	if len(tools) == 0 {
+		return ""
 	}
 	sum := sha256.New()
-	for _, t := range d.Tools {
+	for _, t := range tools {
 		sum.Write([]byte(t.Hash()))
 	}
-	hash = hex.EncodeToString(sum.Sum(nil)[:16])
-	if stored, ok := s.sets.Get(d.Session.Tenant + " " + hash); ok && stored.After(time.Now().Add(d.Life)) {
-		return hash, nil, until
-	}
+	return hex.EncodeToString(sum.Sum(nil)[:16])
+}
+
+func setName(d *registry.DeviceMemory) string { return d.Session.Tenant + " " + setHash(d.Tools) }
+
+// newSet returns the write that stores the tools of a device.
+func newSet(d *registry.DeviceMemory) (documents.Write, set) {
 	data, _ := json.Marshal(d.Tools) // cannot fail: their parts were JSON before
-	life, member := d.Life+setSlack, documents.Weighed(int64(len(data)), hash)
-	return hash, &documents.Write{Space: space(d.Session.Tenant), Steps: []documents.Step{
+	hash, life := setHash(d.Tools), d.Life+setSlack
+	member := documents.Weighed(int64(len(data)), hash)
+	return documents.Write{Space: space(d.Session.Tenant), Steps: []documents.Step{
 		documents.AtMost(registry.MaxKnownTools-int64(len(data)), documents.Term{Index: setIndex}),
 		documents.AtMost(registry.MaxKnownSets-1, documents.Term{Index: setIndex, Weight: 1, Except: member}),
 		documents.Put(setDoc+hash, data, life), documents.Join(setIndex, member, life, 0),
-	}}, time.Now().Add(life)
+	}}, set{time.Now().Add(life), member}
 }
 
 // indexFor returns the index with the fewest devices that match a target.

@@ -25,10 +25,12 @@ const (
 	late  shape = "late"  // after the caller's time is up
 	keyed shape = "keyed" // with an idempotency key, again until the outcome is known
 	async shape = "async" // the same, and the caller reads the record
+
+	queued shape = "queued" // the same, and the call waits if its device is away
 )
 
 // isDurable reports whether the gateway promises the outcome even if the caller's pod is gone.
-func (s shape) isDurable() bool { return s == keyed || s == async }
+func (s shape) isDurable() bool { return s == keyed || s == async || s == queued }
 
 // callTimeout is the timeout of calls in ms, longer than the device takes to come back from a fault.
 const callTimeout = 20_000
@@ -59,12 +61,12 @@ func (c *caller) run(over <-chan struct{}) {
 
 // call makes a call of a random shape.
 func (c *caller) call() {
-	r := &request{shape: []shape{short, short, long, late, keyed, keyed, async}[c.random.IntN(7)], sdk: c.device.sdk}
+	r := &request{shape: []shape{short, short, long, late, keyed, keyed, async, queued}[c.random.IntN(8)], sdk: c.device.sdk}
 	c.made++
 	r.text = fmt.Sprintf("%s %s %d %x", r.shape, c.device.session, c.made, c.random.Uint64())
 	ms, timeout := c.random.IntN(100), callTimeout
 	switch r.shape {
-	case long, keyed, async:
+	case long, keyed, async, queued:
 		ms = c.random.IntN(1500)
 	case late:
 		ms, timeout = 600+c.random.IntN(1500), 300
@@ -78,8 +80,11 @@ func (c *caller) call() {
 	if r.shape.isDurable() {
 		body["idempotency_key"] = strings.ReplaceAll(r.text, " ", "/")
 	}
-	if r.shape == async {
+	switch r.shape {
+	case async:
 		body["mode"] = "async"
+	case queued:
+		body["queue"] = map[string]any{"ttl_ms": callTimeout}
 	}
 	c.book.ask(r)
 	if r.shape.isDurable() {

@@ -1272,6 +1272,8 @@ export type MessageRequest = {
   context?: "main" | "group" | "group sandboxed";
   /** Send each model request as an event `debug_prompt`. */
   debug?: boolean;
+  /** Offers the tools of the device also while it sleeps. Their calls then wait for it; a later turn learns their outcomes. The header `X-Farhand-Queue` has the same effect. */
+  queue?: Queue;
   /** Answer the last message again and replace its answer. */
   regenerate?: boolean;
   /** The format of tool results in the response. The model always reads the raw text. Default: `markdown`. */

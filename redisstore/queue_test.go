@@ -1,0 +1,80 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/sleeping"
+)
+
+// A device is remembered with its tools after Redis has lost all: a pod must not trust what it has written before.
+func TestKnownDevicesKeepTheirToolsAfterALoss(t *testing.T) {
+	s, ctx := storeOn(t, Options{}), context.Background()
+	known := sleeping.New(s.Documents())
+	device := registry.DeviceMemory{Life: time.Hour, KnownDevice: registry.KnownDevice{
+		Session: registry.Session{
+			Key: registry.Key{Tenant: tenant, Session: "s"}, DeviceID: "phone", UserID: "ann", Bound: true,
+		},
+		Tools: distinctSpecs(t, 2), LastSeen: time.Now(),
+	}}
+	for _, lost := range []bool{false, false, true, false} {
+		if lost {
+			if err := s.conn.Client().FlushAll(ctx).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := known.RememberDevices(ctx, []registry.DeviceMemory{device, device}); err != nil {
+			t.Fatal(err)
+		}
+		found, _, err := known.KnownDevices(ctx, registry.KnownQuery{
+			Tenant: tenant, Target: registry.Target{DeviceID: "phone"},
+		})
+		if err != nil || len(found) != 1 || len(found[0].Tools) != 2 {
+			t.Errorf("after a loss %v: %v, %+v", lost, err, found)
+		}
+	}
+}
+
+// Calls that are queued and cancelled again and again leave nothing without an end, and nothing that grows.
+func TestQueuesLeaveNothingBehind(t *testing.T) {
+	s, ctx := storeOn(t, Options{Limits: registry.Limits{Retention: time.Minute}}), context.Background()
+	bound := registry.QueueBound{Calls: 2, Bytes: 1 << 20}
+	size := func() int64 { return must[int64](t)(s.conn.Client().DBSize(ctx).Result()) }
+	var after int64
+	for i := range 300 {
+		c := registry.QueuedCall{
+			Tenant: tenant, CallID: fmt.Sprint(i), Device: fmt.Sprintf("udevice-%d", i), Identity: fmt.Sprintf("user-%d", i),
+			Request: []byte("{}"),
+		}
+		_, _, err := s.Enqueue(ctx, c, time.Minute, registry.QueueBounds{Device: bound, Identity: bound, Tenant: bound})
+		if err != nil {
+			t.Fatalf("call %d: %v", i, err)
+		}
+		if removed, err := s.Dequeue(ctx, tenant, c.Device, c.CallID); err != nil || !removed {
+			t.Fatalf("call %d: removed %v, %v", i, removed, err)
+		}
+		switch i {
+		case 0:
+			after = size()
+		case 299:
+			if now := size(); now > after {
+				t.Errorf("%d keys, %d after the first call", now, after)
+			}
+		}
+	}
+	keys := must[[]string](t)(s.conn.Client().Keys(ctx, "*").Result())
+	for _, key := range keys {
+		if s.conn.Client().PTTL(ctx, key).Val() <= 0 {
+			t.Errorf("%s has no TTL", key)
+		}
+		if n := s.conn.Client().HLen(ctx, key).Val(); n > 2 {
+			t.Errorf("%s has %d fields", key, n)
+		}
+	}
+	if len(keys) == 0 {
+		t.Error("nothing was looked at")
+	}
+}
