@@ -25,7 +25,6 @@ import (
 	"github.com/farhand/farhand/internal/chromiumtest"
 	"github.com/farhand/farhand/internal/pushtest"
 	"github.com/farhand/farhand/internal/testkit"
-	"github.com/farhand/farhand/registry"
 )
 
 // asPerson makes the page one that a person has named and started, with a subscription of a scripted push service:
@@ -39,7 +38,7 @@ PushManager.prototype.subscribe = async ({ applicationServerKey }) => {
 };`
 
 // TestPushOpensTheDevicePage: a device page is closed. A push, encrypted for its subscription, reaches its service
-// worker, which shows what is asked. A tap opens the page, which connects and answers a call.
+// worker, which shows what is asked. A tap opens the page, which connects and answers the call.
 func TestPushOpensTheDevicePage(t *testing.T) {
 	key, err := ecdh.P256().GenerateKey(rand.Reader)
 	if err != nil {
@@ -57,7 +56,7 @@ func TestPushOpensTheDevicePage(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 	}))
 	t.Cleanup(service.Close)
-	g, url := anonymous(t, wake.Settings{
+	url := anonymous(t, wake.Settings{
 		VAPIDKey:     farhand.Secret(base64.RawURLEncoding.EncodeToString(key.Bytes())),
 		VAPIDSubject: "mailto:ops@example.com",
 	})
@@ -84,7 +83,13 @@ func TestPushOpensTheDevicePage(t *testing.T) {
 		return !strings.Contains(text, id)
 	})
 
-	g.WakeDevice(t.Context(), registry.DefaultTenant, id)
+	status, answer := send(t, url+"/api/tools/battery/call", `{"target":{"device_id":"`+id+`"},"queue":{"ttl_ms":60000}}`, "")
+	var queued struct {
+		CallID string `json:"call_id"`
+	}
+	if err := json.Unmarshal([]byte(answer), &queued); err != nil || status != http.StatusAccepted {
+		t.Fatalf("queue the call: %d %s", status, answer)
+	}
 	text := testkit.Receive(t, "the push", pushed)
 	var m struct{ Type string }
 	if err := json.Unmarshal([]byte(text), &m); err != nil || m.Type != "device.wake" || strings.Contains(text, "tools") {
@@ -98,7 +103,7 @@ func TestPushOpensTheDevicePage(t *testing.T) {
 	_, closeTab = b.open(url + path)
 	defer closeTab()
 	testkit.Eventually(t, "an answer", func() bool {
-		_, text := send(t, url+"/api/tools/battery/call", `{"target":{"device_id":"`+id+`"}}`, "")
+		_, text := send(t, url+"/api/calls/"+queued.CallID+"?wait_ms=5000", "", "")
 		return strings.Contains(text, "charging")
 	})
 	if len(pushed) > 0 {
@@ -107,7 +112,7 @@ func TestPushOpensTheDevicePage(t *testing.T) {
 }
 
 // anonymous returns a gateway that needs no credential.
-func anonymous(t *testing.T, settings wake.Settings) (*farhand.Gateway, string) {
+func anonymous(t *testing.T, settings wake.Settings) string {
 	t.Helper()
 	g, err := farhand.New(t.Context(), farhand.Config{
 		Wake: settings, ToolsConfig: farhand.ToolsConfig{PrivateURLs: true},
@@ -124,7 +129,7 @@ func anonymous(t *testing.T, settings wake.Settings) (*farhand.Gateway, string) 
 		}
 		server.Close()
 	})
-	return g, server.URL
+	return server.URL
 }
 
 // call sends a command of Chromium's protocol to a tab.

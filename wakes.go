@@ -3,6 +3,7 @@ package farhand
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/farhand/farhand/agent/wake"
 	"github.com/farhand/farhand/registry"
@@ -13,10 +14,7 @@ func (g *Gateway) openWakes(store registry.Store) (err error) {
 	g.wakes, err = wake.New(wake.Config{
 		Settings: g.cfg.Wake, Store: store, AllowPrivate: g.cfg.PrivateURLs, Log: g.log,
 		Needed: func(ctx context.Context, tenant, deviceID string) (wake.Need, error) {
-			connected, _, err := store.List(ctx, registry.Query{
-				Tenant: tenant, Target: registry.Target{DeviceID: deviceID}, Limit: 1,
-			})
-			return wake.Need{Wanted: len(connected) == 0}, err
+			return neededFor(ctx, store, tenant, deviceID)
 		},
 	})
 	if err != nil {
@@ -25,8 +23,33 @@ func (g *Gateway) openWakes(store registry.Store) (err error) {
 	return nil
 }
 
-// WakeDevice wakes a device that sleeps, if it has registered how (docs/wake.md). It does not block. A device that is
-// connected, or that another pod wakes already, gets no push.
-func (g *Gateway) WakeDevice(ctx context.Context, tenant, deviceID string) {
-	g.wakes.Wake(ctx, tenant, deviceID)
+// neededTools is how many queued calls are read for the names of their tools.
+const neededTools = 16
+
+// neededFor reports which calls wait for a device that is not connected, or whose app is in the background.
+func neededFor(ctx context.Context, store registry.Store, tenant, deviceID string) (need wake.Need, err error) {
+	target := registry.Target{DeviceID: deviceID}
+	connected, _, err := store.List(ctx, registry.Query{Tenant: tenant, Target: target, Limit: 1})
+	if err != nil || len(connected) > 0 && !connected[0].Session.InBackground() {
+		return need, err
+	}
+	known, _, err := store.KnownDevices(ctx, registry.KnownQuery{Tenant: tenant, Target: target})
+	if err != nil {
+		return need, err
+	}
+	for i := range known {
+		ids, err := store.QueueOf(ctx, tenant, known[i].Session.DeviceKey(), neededTools)
+		if err != nil {
+			return need, err
+		}
+		need.Calls += len(ids)
+		for _, id := range ids {
+			rec, err := store.ReadCall(ctx, tenant, id)
+			if err == nil && !slices.Contains(need.Tools, rec.Tool) {
+				need.Tools = append(need.Tools, rec.Tool)
+			}
+		}
+	}
+	need.Wanted = need.Calls > 0
+	return need, nil
 }

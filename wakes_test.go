@@ -15,7 +15,6 @@ import (
 	"github.com/farhand/farhand/agent/wake"
 	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/redisstore/redistest"
-	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/ws/client"
 )
 
@@ -110,10 +109,9 @@ func (s *sleeper) sleep() {
 	}
 }
 
-// Two pods are asked many times to wake a device that sleeps: it gets one push, connects and answers a call. While it
-// is connected, it gets none.
+// Two pods queue many calls for a device that sleeps: it gets one push, connects and answers them.
 func TestPushWakesADevice(t *testing.T) {
-	pods, urls := wakingPods(t, 2, wake.Settings{WebhookSecret: wakeSecret})
+	_, urls := wakingPods(t, 2, wake.Settings{WebhookSecret: wakeSecret})
 	s := newSleeper(t, urls[0])
 	s.connect()
 	var shown struct{ Kind, Host string }
@@ -125,15 +123,6 @@ func TestPushWakesADevice(t *testing.T) {
 		t.Errorf("shown %+v", shown)
 	}
 	testkit.Eventually(t, "the tool", func() bool { return s.calls(urls[1]) })
-	for _, g := range pods {
-		g.WakeDevice(t.Context(), registry.DefaultTenant, "phone")
-	}
-	for _, url := range urls {
-		testkit.Eventually(t, "a wake that is not needed", func() bool {
-			_, text := send(t, url+"/metrics", "", pairToken)
-			return strings.Contains(text, `farhand_wakes_total{did="unneeded"} 1`)
-		})
-	}
 	s.sleep()
 	testkit.Eventually(t, "the device sleeps", func() bool {
 		_, text := send(t, urls[1]+"/api/sessions?device_id=phone", "", pairToken)
@@ -143,15 +132,31 @@ func TestPushWakesADevice(t *testing.T) {
 		t.Errorf("%d pushes to a device that is connected", n)
 	}
 	var all sync.WaitGroup
-	for _, g := range pods {
+	var mu sync.Mutex
+	var queued []string
+	for _, url := range urls {
 		all.Go(func() {
-			for range 50 {
-				g.WakeDevice(t.Context(), registry.DefaultTenant, "phone")
+			for range 10 {
+				_, text := send(t, url+"/api/tools/look/call", `{"target":{"device_id":"phone"},"queue":{"ttl_ms":60000}}`, pairToken)
+				var call struct {
+					CallID string `json:"call_id"`
+				}
+				if err := json.Unmarshal([]byte(text), &call); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				queued = append(queued, call.CallID)
+				mu.Unlock()
 			}
 		})
 	}
 	all.Wait()
-	testkit.Eventually(t, "the call", func() bool { return s.calls(urls[1]) })
+	for _, id := range queued {
+		testkit.Eventually(t, "the end of a queued call", func() bool {
+			_, text := send(t, urls[1]+"/api/calls/"+id+"?wait_ms=5000", "", pairToken)
+			return strings.Contains(text, "a cat")
+		})
+	}
 	if n := s.pushes.Load(); n != 1 {
 		t.Errorf("%d pushes, want one", n)
 	}

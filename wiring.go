@@ -184,7 +184,7 @@ func (g *Gateway) openOperation(a *core) (err error) {
 		Guards: []agent.Hook{agent.NewBudgets(g.budgets), loops}, Hooks: hooks,
 		Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout,
 		Log: g.log, Tracer: g.tracer, Pod: g.pod.ID(), Live: g.live, Audit: g.audit, Files: g.files, Uploads: g.files,
-		Places: g.pod.Places, Queue: g.pod.Queue, QueueTTL: g.cfg.Queue.TTL, Defaults: a.store,
+		Places: g.pod.Places, Queue: g.pod.Queue, QueueTTL: g.cfg.Queue.TTL, Wake: g.wakes.Wake, Defaults: a.store,
 		Meter:     meters{g.monitor.set.Calls, g.usage, callBytes{g.budgets}},
 		Limits:    agent.NewRateLimits(a.store, g.cfg.callLimits(), g.cfg.LimitsFail == limitsOpen, g.log),
 		Approvals: g.approvals, ApprovalTimeout: g.cfg.ApprovalTime, DeferredTimeout: g.cfg.DeferredTime,

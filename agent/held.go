@@ -80,6 +80,7 @@ type waiting struct {
 	expires        time.Time // of a queued call, by the store's clock; zero: it is not queued
 	approver       string    // as of prepared
 	session        string    // that its device has now; empty: as requested
+	connected      time.Time // since when; with session
 	refused        error     // why it must not start; nil: it may
 }
 

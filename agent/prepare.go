@@ -181,7 +181,7 @@ func (i *Invoker) admit(ctx context.Context, p *prepared) (err error) {
 	if err = p.inv.Policy.Err(); err != nil {
 		return err
 	}
-	if p.route.Session.InBackground() && p.inv.Spec.Effects.Foreground() { // before a person or a limit is asked
+	if p.queue == "" && p.route.Session.InBackground() && p.inv.Spec.Effects.Foreground() { // before a person or a limit is asked
 		return registry.NeedsForeground(p.inv.Spec.Name)
 	}
 	p.inv.Timeout = i.clamp(p.req.Timeout, p.route.Spec.Timeout())

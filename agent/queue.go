@@ -54,9 +54,11 @@ func (i *Invoker) resolveQueued(
 		if device == "" {
 			return false, nil
 		}
-		waits, err := i.cfg.Queue.Waits(ctx, tenant, device)
-		if err != nil || !waits {
-			return err != nil, err
+		waits := route.Session.InBackground() && route.Spec.Effects.Foreground()
+		if !waits {
+			if waits, err = i.cfg.Queue.Waits(ctx, tenant, device); err != nil || !waits {
+				return err != nil, err
+			}
 		}
 		p.route, p.queue = route, device
 		return true, nil
@@ -81,12 +83,16 @@ func (i *Invoker) resolveQueued(
 	return true, nil
 }
 
-// isAway reports whether err says that the device is not connected, and that nothing ran.
+// isAway reports whether err says that the device is not connected, or not in the foreground, and that nothing ran.
 func isAway(err error) bool {
 	e := registry.AsError(err)
 	return err != nil && (e.Dispatched == registry.DispatchedNo || e.Dispatched == "") &&
-		(e.Code == registry.CodeNotConnected || e.Code == registry.CodeSessionNotFound)
+		(e.Code == registry.CodeNotConnected || e.Code == registry.CodeSessionNotFound ||
+			e.Code == registry.CodeNeedsForeground)
 }
+
+// registerTime is how long after it connected a device may still register its tools.
+const registerTime = 10 * time.Second
 
 // isBlocked reports whether err says that a connected device, its pod or the store could not take the call now.
 func isBlocked(err error) bool {
@@ -216,7 +222,8 @@ func (i *Invoker) queueHeld(ctx context.Context, h waiting, call *heldCall, p *p
 	case call.Queue.IsZero():
 		return nil
 	case !h.expires.IsZero():
-		if isAway(err) || isBlocked(err) {
+		registers := errors.Is(err, registry.CodeToolNotFound) && time.Since(h.connected) < registerTime
+		if isAway(err) || isBlocked(err) || registers {
 			return &registry.HeldAgain{Until: h.expires}
 		}
 		return nil
@@ -239,5 +246,6 @@ func (i *Invoker) queueHeld(ctx context.Context, h waiting, call *heldCall, p *p
 func (i *Invoker) StartQueued(ctx context.Context, to registry.Session, c registry.QueuedCall) (bool, error) {
 	return i.startHeld(ctx, waiting{
 		tenant: c.Tenant, callID: c.CallID, since: c.Since, expires: c.Expires, session: to.Key.Session,
+		connected: to.ConnectedAt,
 	}, c.Request)
 }

@@ -41,10 +41,11 @@ const (
 	queueLook     = 256     // devices whose queues are looked for at a time
 	queueSweep    = 2 * time.Second
 	queueCount    = 5
-	queueSweepAt  = 200              // calls that one sweep ends
-	queueAgain    = 10 * time.Second // until a sweep looks again at a call that has begun
-	queueRetry    = time.Second      // before a delivery that failed is tried again
-	queueWait     = 5 * time.Second  // between two looks at a call that another pod runs
+	queueSweepAt  = 200               // calls that one sweep ends
+	queueAgain    = 10 * time.Second  // until a sweep looks again at a call that has begun
+	queueRetry    = time.Second       // before a delivery that failed is tried again
+	queueWait     = 5 * time.Second   // between two looks at a call that another pod runs
+	queuePaused   = time.Duration(-1) // until the device comes to the foreground, or the next refresh
 )
 
 // QueueStarter starts the first call of a queue on this pod, and reports whether it did: the record of the call decides
@@ -128,7 +129,7 @@ func (q *Queue) wake() {
 
 // note makes the pod look for calls that wait for a session's device. It does not block.
 func (q *Queue) note(l *LocalSession) {
-	if l.deviceKey() == "" {
+	if l.deviceKey() == "" || len(l.Tools()) == 0 { // it may be about to register its tools
 		return
 	}
 	q.mu.Lock()
@@ -235,7 +236,9 @@ func (q *Queue) drain(l *LocalSession, device string) {
 		case !ok:
 			return
 		default:
-			wait = q.deliver(l, c)
+			if wait = q.deliver(l, c); wait == queuePaused {
+				return
+			}
 		}
 	}
 	q.hand(l.key.Tenant, device)
@@ -260,7 +263,11 @@ func (q *Queue) deliver(l *LocalSession, c registry.QueuedCall) time.Duration {
 	if begun {
 		q.counts.add(&q.counts.QueuedDelivered, 1)
 	}
-	return q.settle(c, begun)
+	wait := q.settle(c, begun)
+	if session := l.Session(); wait == queueRetry && begun && session.InBackground() {
+		return queuePaused // its tool may need the foreground
+	}
+	return wait
 }
 
 // settle looks at the record of the first call of a queue, and removes the call if it has ended.
