@@ -16,9 +16,9 @@ type MemoryConfig struct {
 }
 
 const (
-	maxNoted    = 20_000                 // devices that wait to be written; further ones are written with their next change
-	memoryBatch = 256                    // devices in one write
-	memoryPause = 100 * time.Millisecond // gathers the changes of a device that connects
+	maxNoted    = 20_000                // devices that wait to be written; further ones are written with their next change
+	memoryBatch = 256                   // devices in one write
+	memoryPause = 50 * time.Millisecond // gathers the changes of a device that connects
 )
 
 // deviceMemory writes which devices this pod has seen. It never blocks a connection: changes of one device within

@@ -413,9 +413,13 @@ func (q *Queue) Known(
 ) (registry.KnownDevice, error) {
 	ctx, cancel := inTime(ctx)
 	defer cancel()
-	known, _, err := q.store.KnownDevices(ctx, registry.KnownQuery{
-		Tenant: tenant, Target: target, Limit: maxOneDevice,
-	})
+	query := registry.KnownQuery{Tenant: tenant, Target: target, Limit: maxOneDevice}
+	known, _, err := q.store.KnownDevices(ctx, query)
+	if err == nil && len(known) == 0 { // a pod may be about to write a device that has just left
+		if err = pause.For(ctx, 4*memoryPause); err == nil {
+			known, _, err = q.store.KnownDevices(ctx, query)
+		}
+	}
 	if err != nil {
 		return registry.KnownDevice{}, err
 	}

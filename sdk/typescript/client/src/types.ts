@@ -1187,15 +1187,9 @@ export type MCPMessage = {
   result?: Record<string, unknown>;
 };
 
-/** What a tool declares in the `_meta` of its row. */
-export type MCPMeta = {
-  "farhand/effects"?: ToolEffects;
-  "farhand/tags"?: ToolTags;
-};
-
 /** A tool in the format of MCP's tools/list. */
 export type MCPTool = {
-  _meta?: MCPMeta;
+  _meta?: ToolMeta;
   annotations?: Annotations;
   description: string;
   inputSchema: Parameters;
@@ -2039,6 +2033,9 @@ export type ToolList = {
   tools: Array<ToolRow>;
 };
 
+/** The effects and tags of an MCP tool, as `farhand/effects` and `farhand/tags`. */
+export type ToolMeta = Record<string, unknown>;
+
 /** Letters and decimal digits of any script, and `_`; after the first character marks, `.` and `-` also. */
 export type ToolName = string;
 
@@ -2249,6 +2246,24 @@ export type TurnToolResult = {
   parts?: PartList;
   status: TurnCallStatus;
   type: "tool_result";
+};
+
+/** A slot. PUT the bytes to `url`, with Content-Length and Content-Type as asked for, and name the upload in arguments as `{"$upload": "upload_id"}`. The device gets `{"url", "sha256", "size", "mime_type"}` in its place. */
+export type Upload = {
+  /** For the upload. */
+  expires_at: Time;
+  upload_id: string;
+  /** Relative to the gateway. */
+  url: string;
+};
+
+/** UploadRequest asks for a slot for a file that is an argument of a call. */
+export type UploadRequest = {
+  /** Default: `application/octet-stream`. */
+  mime_type?: string;
+  sha256: string;
+  /** In bytes. */
+  size: number;
 };
 
 /** A page of usage, and its days. */
