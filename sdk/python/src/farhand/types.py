@@ -1395,7 +1395,9 @@ class _GroupAnswer(TypedDict):
     mode: GroupMode
     results: list[GroupResult]
     state: Literal["succeeded", "failed", "cancelled", "timed_out", "rejected"]
-    """`succeeded`: the call has what its mode asks for, with `all` a result of every device."""
+    """`succeeded`: the call has what its mode asks for, with `all` a success of every device whose call is not
+    queued.
+    """
 
 
 class GroupAnswer(_GroupAnswer, total=False):
@@ -1452,6 +1454,8 @@ class GroupRequest(_GroupRequest, total=False):
     devices succeed. `race`: the next device is called after `stagger_ms` without an answer, or after a failure, until
     one succeeds.
     """
+    queue: Queue
+    """With the mode `all`: calls the devices that sleep, too. Their calls wait for them."""
     quorum: int
     """With the mode `quorum`."""
     select: Literal["all"]
@@ -1487,10 +1491,14 @@ class GroupResult(_GroupResult, total=False):
     """With problem: whether the device may have acted."""
     duration_ms: int
     error: str
+    expires_at: str
+    """Of a queued call."""
     output: str
     """Absent in the answer to a repeated request."""
     output_violations: OutputViolations
     parts: Parts
+    place: int
+    """Of a queued call, as in CallAccepted."""
     problem: GroupResultProblem
     session_id: SessionID
     structured: Any
@@ -1737,20 +1745,6 @@ class MCPMessage(_MCPMessage, total=False):
     result: dict[str, Any]
 
 
-_MCPMetaKeywords = TypedDict(
-    "_MCPMetaKeywords",
-    {
-        "farhand/effects": "ToolEffects",
-        "farhand/tags": "ToolTags",
-    },
-    total=False,
-)
-
-
-class MCPMeta(_MCPMetaKeywords, total=False):
-    """What a tool declares in the `_meta` of its row."""
-
-
 class _MCPTool(TypedDict):
     """The members of MCPTool that are always there."""
 
@@ -1762,7 +1756,7 @@ class _MCPTool(TypedDict):
 class MCPTool(_MCPTool, total=False):
     """A tool in the format of MCP's tools/list."""
 
-    _meta: MCPMeta
+    _meta: ToolMeta
     annotations: Annotations
     outputSchema: OutputSchema
 
@@ -1872,6 +1866,10 @@ class MessageRequest(TypedDict, total=False):
     """
     debug: bool
     """Send each model request as an event `debug_prompt`."""
+    queue: Queue
+    """Offers the tools of the device also while it sleeps. Their calls then wait for it; a later turn learns their
+    outcomes. The header `X-Farhand-Queue` has the same effect.
+    """
     regenerate: bool
     """Answer the last message again and replace its answer."""
     results: Literal["markdown", "plain"]
@@ -2951,6 +2949,9 @@ class ToolList(_ToolList, total=False):
     next_cursor: NextCursor
 
 
+ToolMeta = dict[str, Any]
+"""The effects and tags of an MCP tool, as `farhand/effects` and `farhand/tags`."""
+
 ToolName = str
 """Letters and decimal digits of any script, and `_`; after the first character marks, `.` and `-` also."""
 
@@ -3228,6 +3229,33 @@ class TurnToolResult(_TurnToolResult, total=False):
     """A call has ended."""
 
     parts: PartList
+
+
+class Upload(TypedDict):
+    """A slot. PUT the bytes to `url`, with Content-Length and Content-Type as asked for, and name the upload in
+    arguments as `{"$upload": "upload_id"}`. The device gets `{"url", "sha256", "size", "mime_type"}` in its place.
+    """
+
+    expires_at: Time
+    """For the upload."""
+    upload_id: str
+    url: str
+    """Relative to the gateway."""
+
+
+class _UploadRequest(TypedDict):
+    """The members of UploadRequest that are always there."""
+
+    sha256: str
+    size: int
+    """In bytes."""
+
+
+class UploadRequest(_UploadRequest, total=False):
+    """UploadRequest asks for a slot for a file that is an argument of a call."""
+
+    mime_type: str
+    """Default: `application/octet-stream`."""
 
 
 _UsageListKeywords = TypedDict(

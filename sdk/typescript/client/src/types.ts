@@ -937,7 +937,7 @@ export type GroupAnswer = {
     detail: string;
   };
   results: Array<GroupResult>;
-  /** `succeeded`: the call has what its mode asks for, with `all` a result of every device. */
+  /** `succeeded`: the call has what its mode asks for, with `all` a success of every device whose call is not queued. */
   state: "succeeded" | "failed" | "cancelled" | "timed_out" | "rejected";
 };
 
@@ -970,6 +970,8 @@ export type GroupRequest = {
   idempotency_key?: IdempotencyKey;
   /** `all` (default): every device. `first`: until one succeeds; the others are cancelled. `quorum`: until `quorum` devices succeed. `race`: the next device is called after `stagger_ms` without an answer, or after a failure, until one succeeds. */
   mode?: GroupMode;
+  /** With the mode `all`: calls the devices that sleep, too. Their calls wait for them. */
+  queue?: Queue;
   /** With the mode `quorum`. */
   quorum?: number;
   /** Every device that the target matches. */
@@ -992,10 +994,14 @@ export type GroupResult = {
   dispatched?: Dispatched;
   duration_ms?: number;
   error?: string;
+  /** Of a queued call. */
+  expires_at?: string;
   /** Absent in the answer to a repeated request. */
   output?: string;
   output_violations?: OutputViolations;
   parts?: Parts;
+  /** Of a queued call, as in CallAccepted. */
+  place?: number;
   problem?: {
     code: ErrorCode;
     detail: string;
@@ -1187,15 +1193,9 @@ export type MCPMessage = {
   result?: Record<string, unknown>;
 };
 
-/** What a tool declares in the `_meta` of its row. */
-export type MCPMeta = {
-  "farhand/effects"?: ToolEffects;
-  "farhand/tags"?: ToolTags;
-};
-
 /** A tool in the format of MCP's tools/list. */
 export type MCPTool = {
-  _meta?: MCPMeta;
+  _meta?: ToolMeta;
   annotations?: Annotations;
   description: string;
   inputSchema: Parameters;
@@ -2039,6 +2039,9 @@ export type ToolList = {
   tools: Array<ToolRow>;
 };
 
+/** The effects and tags of an MCP tool, as `farhand/effects` and `farhand/tags`. */
+export type ToolMeta = Record<string, unknown>;
+
 /** Letters and decimal digits of any script, and `_`; after the first character marks, `.` and `-` also. */
 export type ToolName = string;
 
@@ -2249,6 +2252,24 @@ export type TurnToolResult = {
   parts?: PartList;
   status: TurnCallStatus;
   type: "tool_result";
+};
+
+/** A slot. PUT the bytes to `url`, with Content-Length and Content-Type as asked for, and name the upload in arguments as `{"$upload": "upload_id"}`. The device gets `{"url", "sha256", "size", "mime_type"}` in its place. */
+export type Upload = {
+  /** For the upload. */
+  expires_at: Time;
+  upload_id: string;
+  /** Relative to the gateway. */
+  url: string;
+};
+
+/** UploadRequest asks for a slot for a file that is an argument of a call. */
+export type UploadRequest = {
+  /** Default: `application/octet-stream`. */
+  mime_type?: string;
+  sha256: string;
+  /** In bytes. */
+  size: number;
 };
 
 /** A page of usage, and its days. */
