@@ -190,7 +190,11 @@ func (g *Gateway) builtinRegistrations(store registry.Store, rules *agent.Policy
 	if g.pairing != nil {
 		devices.Pairing = g.pairing
 	}
-	g.groups = group.New(group.Config{Directory: store, Policy: rules, Slots: g.cfg.MaxGroupCalls})
+	groups := group.Config{Directory: store, Policy: rules, Known: store, Slots: g.cfg.MaxGroupCalls}
+	if g.pod != nil {
+		groups.Calls = g.pod.Calls
+	}
+	g.groups = group.New(groups)
 	nothing := func(agent.SessionContext) []agent.Tool { return nil }
 	pages := agent.Registration{Names: []string{"browser"}, Make: nothing}
 	if g.builtins.browsers != nil {

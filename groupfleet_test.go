@@ -137,6 +137,8 @@ type groupRow struct {
 	State     string
 	Success   *bool
 	Output    string
+	Place     int
+	Expires   string `json:"expires_at"`
 	Problem   *struct{ Code, Detail string }
 }
 

@@ -18,7 +18,7 @@ import (
 
 // byPerson takes the token for a user, who may do everything but administer; "root" is an admin without a user.
 var byPerson = auth.AuthenticatorFunc(func(_ context.Context, _ *http.Request, token string) (auth.Identity, error) {
-	who := auth.Identity{Tenant: "acme", User: token, Credential: "key:" + token}
+	who := auth.Identity{Tenant: "acme", User: token, Credential: "test:" + token}
 	if err := who.SetRoles(auth.NameDevice, auth.NameCaller, auth.NameApprover); err != nil {
 		return who, err
 	}

@@ -27,6 +27,9 @@ type ChildCall struct {
 	// Route is the device as a listing has just returned it. It replaces Target. The zero value: Target is looked up.
 	Route registry.Route
 
+	// Asleep is set if Route is a device that sleeps. With Queue, the call joins its queue without looking for it.
+	Asleep bool
+
 	Asked     *Suspended // continues a child that needed approval and is now allowed; nil: a new child
 	AllowedBy string     // who allowed it, for the audit log
 	Refused   error      // why Asked must not run: it ends with this error; nil: it may

@@ -57,6 +57,9 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 	}
 	if req.child != nil {
 		p.route, out.Session = req.child.Route, req.child.Route.Session
+		if req.child.Asleep {
+			p.queue = p.route.Session.DeviceKey()
+		}
 	}
 	if req.refused != nil {
 		return req.refused
@@ -98,10 +101,14 @@ func (i *Invoker) resolve(ctx context.Context, p *prepared) error {
 	if viewer := req.Caller.Viewer(); viewer != "" && target.Viewer != registry.NoUser {
 		target.Viewer = viewer
 	}
-	if p.route.Session.Key != (registry.Key{}) { // a child's, from a listing
-		return nil
-	}
 	until := p.end()
+	if p.route.Session.Key != (registry.Key{}) { // a child's, from a listing
+		if req.Queue == 0 || p.queue != "" {
+			return nil
+		}
+		_, err := i.resolveQueued(timed{ctx, until}, p, target, p.route, nil)
+		return err
+	}
 	route, waits, err := i.cfg.Router.ResolveNow(timed{ctx, until}, req.Caller.Tenant, req.Tool, target, req.Select)
 	if req.Queue > 0 {
 		if done, failed := i.resolveQueued(timed{ctx, until}, p, target, route, err); done {
@@ -188,11 +195,13 @@ func (i *Invoker) admit(ctx context.Context, p *prepared) (err error) {
 	if most := p.inv.Policy.Resources.MaxRuntime; most > 0 {
 		p.inv.Timeout = min(p.inv.Timeout, most)
 	}
-	if !p.within.IsZero() {
-		p.inv.Timeout = min(p.inv.Timeout, p.within.Sub(p.start))
-	}
-	if p.req.outer != nil {
-		p.inv.Timeout = min(p.inv.Timeout, p.req.atMost)
+	if p.queue == "" { // a queued call outlives its request
+		if !p.within.IsZero() {
+			p.inv.Timeout = min(p.inv.Timeout, p.within.Sub(p.start))
+		}
+		if p.req.outer != nil {
+			p.inv.Timeout = min(p.inv.Timeout, p.req.atMost)
+		}
 	}
 	p.inv.Deadline = p.start.Add(p.inv.Timeout)
 	if p.local == nil {

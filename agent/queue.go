@@ -30,15 +30,33 @@ func (i *Invoker) checkQueue(req *Request) error {
 	switch {
 	case req.Queue == 0:
 		return nil
+	case req.Local != nil, t.IsZero(), req.Select != registry.SelectNone && req.child == nil:
+		return registry.Errorf(registry.CodeInvalidRequest,
+			"A call with queue needs a target that names one device, and no select.")
+	}
+	return i.checkTTL(req.Queue)
+}
+
+func (i *Invoker) checkTTL(ttl time.Duration) error {
+	switch {
 	case i.cfg.Queue == nil:
 		return registry.Errorf(registry.CodeInvalidRequest, "This gateway does not queue calls. Leave queue out.")
-	case req.Queue < registry.MinQueueTTL || req.Queue > i.cfg.QueueTTL:
+	case ttl < registry.MinQueueTTL || ttl > i.cfg.QueueTTL:
 		return registry.Errorf(registry.CodeInvalidRequest,
 			"The time that a call waits in a queue must be %d to %d ms; FARHAND_QUEUE_TTL sets the most.",
 			registry.MinQueueTTL.Milliseconds(), i.cfg.QueueTTL.Milliseconds())
-	case req.Local != nil, t.IsZero(), req.Select != registry.SelectNone:
-		return registry.Errorf(registry.CodeInvalidRequest,
-			"A call with queue needs a target that names one device, and no select.")
+	}
+	return nil
+}
+
+// CheckQueue returns why calls of the running local tool cannot wait in queues for the time ttl; nil: they can.
+func CheckQueue(ctx context.Context, ttl time.Duration) error {
+	call := toolCallOf(ctx)
+	if call.invoker == nil {
+		return errNoToolCall()
+	}
+	if err := call.invoker.checkTTL(ttl); err != nil {
+		return registry.AsError(err).With(registry.DispatchedNo)
 	}
 	return nil
 }
@@ -119,7 +137,7 @@ func (i *Invoker) held(ctx context.Context, p *prepared, approved string) heldCa
 // queueCall stores the record of a call and adds the call to the queue of its device. No pod holds it from then on.
 func (i *Invoker) queueCall(ctx context.Context, p *prepared, out *Outcome) error {
 	req, end := p.req, p.end()
-	request, err := json.Marshal(i.held(ctx, p, ""))
+	request, err := json.Marshal(i.held(ctx, p, p.approved)) // a child's was approved with its parent
 	if err != nil {
 		return err
 	}

@@ -269,6 +269,7 @@ type DeviceCall struct {
 	Target  registry.Target // must name a session, unless the call is a child of a group call
 	Select  registry.Select // for a target that several sessions match
 	Timeout time.Duration   // zero: the timeout in the request to the local tool, else that of the device's tool
+	Queue   time.Duration   // as in Request; a queued call is independent of the local tool
 }
 
 // CallDevice calls a device's tool on behalf of the caller of a local tool. The call has the same identity, turn,
@@ -301,7 +302,7 @@ func (call *toolCall) device(ctx context.Context, c DeviceCall, of *child) (Outc
 		Timeout:  cmp.Or(max(c.Timeout, 0), call.prepared.req.Timeout),
 		Endpoint: outer.Endpoint, Conversation: outer.Conversation, Turn: outer.Turn, history: outer.CallHistory,
 		Model: outer.Model, Context: outer.Context, OnApproval: call.prepared.req.OnApproval, outer: call.clock,
-		Select: c.Select, child: of,
+		Select: c.Select, Queue: c.Queue, child: of,
 	}
 	if of != nil && of.Asked != nil {
 		req.CallID, req.refused = of.Asked.CallID, of.Refused

@@ -40,20 +40,14 @@ func (h *handler) callDevices(c *gin.Context, _ *params) error {
 		Key: registry.Key{Tenant: req.Caller.Tenant}, Caller: req.Caller, Channel: agent.ChannelCall,
 	}, a)
 	finishWritingBy(c, time.Now().Add(h.MaxCallTimeout+agent.MaxApprovalTimeout+writeMargin))
-	failure, gone := ssewriter.Serve(c.Request.Context(), c, a.format, ssewriter.Heartbeat,
-		func(ctx context.Context, out *ssewriter.TurnStream) (func(), error) {
-			defer a.detach()
-			a.attach(out)
-			res, err := h.Invoker.Invoke(ctx, req)
-			if !a.begun() {
-				if err != nil {
-					return func() {}, err
-				}
-				err = h.replayGroup(ctx, c, a, res)
-			}
-			a.end(res, err)
-			return func() {}, nil
-		})
+	mode := req.Local.(agent.GroupTool).GroupMode(req.Args.Raw())
+	failure, gone := a.serve(c, ssewriter.Heartbeat, mode, func(ctx context.Context) (agent.Outcome, error) {
+		res, err := h.Invoker.Invoke(ctx, req)
+		if err == nil && !a.begun() {
+			err = h.replayGroup(ctx, c, a, res)
+		}
+		return res, err
+	})
 	if gone != nil {
 		h.Log.Debug("answer to a group call cut off", "error", gone)
 	}
@@ -86,6 +80,7 @@ func parseGroup(body []byte, call *callRequest) (registry.JSON, error) {
 	r, err := readRequest[wire.GroupRequest](orNothing(body), map[string]string{
 		"args": "a JSON object", "target": "a JSON object whose lists and labels have strings", "quorum": whole,
 		"stagger_ms": whole, "timeout_ms": whole, "device_timeout_ms": whole, "concurrency": whole,
+		"queue": "an object with ttl_ms",
 	})
 	if err != nil {
 		return registry.JSON{}, err
@@ -107,9 +102,13 @@ func parseGroup(body []byte, call *callRequest) (registry.JSON, error) {
 		}
 	}
 	call.key = said.IdempotencyKey
+	var queue *group.Queue
+	if said.Queue != nil {
+		queue = &group.Queue{TTLMS: said.Queue.TTLMS}
+	}
 	args, err := json.Marshal(group.Args{
 		Tool: said.Tool, Mode: said.Mode, Quorum: said.Quorum, StaggerMS: said.StaggerMS,
-		TimeoutMS: said.DeviceTimeoutMS, Concurrency: said.Concurrency,
+		TimeoutMS: said.DeviceTimeoutMS, Concurrency: said.Concurrency, Queue: queue,
 		Devices: group.Devices{
 			All: said.Target.IsZero(), UserID: said.Target.UserID, Labels: said.Target.Labels,
 			DeviceIDs: said.Target.DeviceIDs, SessionIDs: said.Target.SessionIDs,
@@ -148,6 +147,28 @@ func newGroupAnswer(c *gin.Context) *groupAnswer {
 	default:
 		return &groupAnswer{format: ssewriter.Format{MediaType: mediaJSON, Heartbeat: "\n"}}
 	}
+}
+
+// serve calls run and writes the answer. A refusal is returned, unless the answer has begun with a heartbeat: then the
+// answer says it.
+func (a *groupAnswer) serve(
+	c *gin.Context, grace time.Duration, mode string, run func(context.Context) (agent.Outcome, error),
+) (failure, gone error) {
+	return ssewriter.Serve(c.Request.Context(), c, a.format, grace,
+		func(ctx context.Context, out *ssewriter.TurnStream) (func(), error) {
+			defer a.detach()
+			a.attach(out)
+			res, err := run(ctx)
+			if err != nil && !a.begun() {
+				return func() {
+					a.attach(out)
+					a.Begin(notedCall(c), mode)
+					a.end(res, err)
+				}, err
+			}
+			a.end(res, err)
+			return func() {}, nil
+		})
 }
 
 func (a *groupAnswer) attach(out *ssewriter.TurnStream) {
@@ -249,6 +270,7 @@ func (a *groupAnswer) end(out agent.Outcome, err error) {
 func groupResultOf(r group.Row) wire.GroupResult {
 	shown := wire.GroupResult{
 		CallID: r.Outcome.CallID, SessionID: r.SessionID, DeviceID: r.DeviceID, State: r.State,
+		Place: r.Outcome.Place, ExpiresAt: optionalTime(r.Outcome.Expires),
 	}
 	if r.Err != nil {
 		p := auth.ProblemOf(r.Err)

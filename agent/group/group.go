@@ -5,7 +5,7 @@
 //	              │ needs approval                       the mode decides, then the others are cancelled
 //	              └─▶ held ─▶ one question that names the devices ─▶ children again
 //
-// Targets are read from the store page by page (targets.go). Children run with agent.CallChild, so that all rules of
+// Targets are read from the store page by page (targets.go), with Args.Queue also those that sleep (sleeping.go). Children run with agent.CallChild, so that all rules of
 // single calls apply to each (run.go). A child keeps its slot of the pod until the Sink has its row, so a slow reader
 // holds back only its own call and uses only the share of its identity.
 //
@@ -32,10 +32,22 @@ type Directory interface {
 	Whole(ctx context.Context) error
 }
 
+// KnownDevices is the part of registry.SleepingStore that finds sleeping devices.
+type KnownDevices interface {
+	KnownDevices(ctx context.Context, q registry.KnownQuery) (found []registry.KnownDevice, next int, err error)
+}
+
+// Calls is the part of routing.Calls that ends children.
+type Calls interface {
+	Cancel(ctx context.Context, tenant, callID string) (registry.Record, error)
+}
+
 // Config configures a Service.
 type Config struct {
 	Directory Directory     // required
 	Policy    *agent.Policy // required; decides about the tool before the first child
+	Known     KnownDevices  // devices that may sleep; nil: none
+	Calls     Calls         // cancels queued children with their parent; required with Known
 	Slots     int           // default DefaultSlots
 }
 

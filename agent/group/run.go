@@ -29,9 +29,10 @@ type run struct {
 	moved   chan struct{} // a child has ended without success, which a race waits for
 
 	counts registry.GroupCounts
-	held   []*held // children that need approval
-	cut    bool    // not every device was called
-	failed error   // why the devices could not all be read or called
+	queued []string // ids of the children that wait for their devices
+	held   []*held  // children that need approval
+	cut    bool     // not every device was called
+	failed error    // why the devices could not all be read or called
 }
 
 // held is a child that needs approval.
@@ -161,13 +162,13 @@ func (r *run) call(ctx context.Context, t target) (e ended) {
 	c := agent.ChildCall{
 		DeviceCall: agent.DeviceCall{
 			Tool: r.args.Tool, Args: r.args.Args, Target: t.at, Select: registry.SelectNewest,
-			Timeout: time.Duration(r.args.TimeoutMS) * time.Millisecond,
+			Timeout: time.Duration(r.args.TimeoutMS) * time.Millisecond, Queue: r.args.Queue.ttl(),
 		},
-		Route: t.route,
+		Route: t.route, Asleep: t.asleep,
 	}
 	if h := t.held; h != nil {
 		t = h.target
-		c.Route, c.Target = t.route, t.at
+		c.Route, c.Target, c.Asleep = t.route, t.at, t.asleep
 		c.Asked, c.AllowedBy, c.Refused = h.asked, h.by, h.refused
 		if c.Route.Session.Key == (registry.Key{}) { // the session that was asked about, of those with the device id
 			c.Target.SessionID = h.session.Key.Session
@@ -215,6 +216,9 @@ func (r *run) take(e ended) {
 		r.held = append(r.held, e.held)
 	} else {
 		e.row.CountIn(&r.counts)
+		if e.row.State == registry.StateQueued {
+			r.queued = append(r.queued, e.row.Outcome.CallID)
+		}
 		r.sink.Put(e.row)
 	}
 	select {

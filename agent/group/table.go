@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/farhand/farhand/registry"
 )
@@ -23,6 +24,8 @@ type line struct {
 	State     registry.State `json:"state"`
 	Output    string         `json:"output,omitempty"`
 	Error     string         `json:"error,omitempty"`
+	Place     int            `json:"place,omitempty"`     // of a queued call
+	Expires   time.Time      `json:"expires_at,omitzero"` // of a queued call
 }
 
 // table is the Sink of a call whose result lists the rows, as far as they fit.
@@ -37,7 +40,10 @@ func (*table) Begin(string, string) {}
 
 // Put implements Sink.
 func (t *table) Put(r Row) {
-	l := line{CallID: r.Outcome.CallID, SessionID: r.SessionID, DeviceID: r.DeviceID, State: r.State}
+	l := line{
+		CallID: r.Outcome.CallID, SessionID: r.SessionID, DeviceID: r.DeviceID, State: r.State,
+		Place: r.Outcome.Place, Expires: r.Outcome.Expires,
+	}
 	switch {
 	case r.Err != nil:
 		l.Error = registry.TruncateText(r.Err.Message, maxLineText)
@@ -73,6 +79,8 @@ func describe(tool string, s summary) string {
 		fmt.Fprintf(&b, "\n- %q: %s", cmp.Or(l.DeviceID, l.SessionID), l.State)
 		if text := cmp.Or(l.Output, l.Error); text != "" {
 			fmt.Fprintf(&b, ": %q", text)
+		} else if l.Place > 0 {
+			fmt.Fprintf(&b, ": waits for the device until %s at the latest", l.Expires.UTC().Format(time.RFC3339))
 		}
 	}
 	if s.More > 0 {

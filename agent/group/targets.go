@@ -13,11 +13,12 @@ const pageSize = 100
 
 // target is one device to call.
 type target struct {
-	route registry.Route  // from a listing; zero: named by at
-	at    registry.Target // of a device in a list
-	away  bool            // the caller does not reach it
-	held  *held           // its child needed approval, and is continued; nil: it is new
-	slot  *share.Grant    // of the pod, for its child
+	route  registry.Route  // from a listing; zero: named by at
+	at     registry.Target // of a device in a list
+	asleep bool            // route is a known device that was not listed
+	away   bool            // the caller does not reach it
+	held   *held           // its child needed approval, and is continued; nil: it is new
+	slot   *share.Grant    // of the pod, for its child
 }
 
 // targets are the devices of one call, in order. next returns false after the last one. They belong to one goroutine.
@@ -68,6 +69,8 @@ type pages struct {
 	page  []registry.Entry
 	ended bool // there is no further page
 	later int  // devices that connected after the beginning
+	known bool // those with a device id are called as known devices
+	skips int  // the others
 }
 
 // maxLater bounds the pages of devices that connected after the beginning, which are read to count them.
@@ -108,9 +111,12 @@ func (p *pages) next(ctx context.Context) (t target, more bool, err error) {
 			p.page = p.page[1:]
 			if e.Session.Generation > p.last {
 				p.later++
+				if !p.known || e.Session.DeviceKey() == "" {
+					p.skips++
+				}
 				continue
 			}
-			if spec, ok := offered(e, p.query.Tool); ok {
+			if spec, ok := offered(e.Tools, p.query.Tool); ok {
 				return target{route: registry.Route{
 					Session: e.Session, Spec: spec, Target: p.query.Target, Remembered: true,
 					Attributes: e.Session.AttributesDigest(),
@@ -131,10 +137,10 @@ func (p *pages) next(ctx context.Context) (t target, more bool, err error) {
 	}
 }
 
-func (p *pages) skipped() int { return p.later + len(p.page) }
+func (p *pages) skipped() int { return p.skips + len(p.page) }
 
-func offered(e registry.Entry, tool string) (registry.ToolSpec, bool) {
-	for _, spec := range e.Tools {
+func offered(tools []registry.ToolSpec, tool string) (registry.ToolSpec, bool) {
+	for _, spec := range tools {
 		if spec.Name == tool {
 			return spec, true
 		}
@@ -149,6 +155,11 @@ func (t tool) begin(ctx context.Context, a Args, sink Sink) (*run, error) {
 	if !reaches {
 		return nil, noneFound(ctx, t.service.cfg.Directory, a.Tool)
 	}
+	if a.Queue != nil {
+		if err := agent.CheckQueue(ctx, a.Queue.ttl()); err != nil {
+			return nil, err
+		}
+	}
 	q.Tool = a.Tool
 	r := &run{
 		service: t.service, args: a, sink: sink, by: t.sc.Caller.Owner(), moved: make(chan struct{}, 1),
@@ -159,12 +170,10 @@ func (t tool) begin(ctx context.Context, a Args, sink Sink) (*run, error) {
 		r.targets = named(q.Target, a.Devices)
 	} else {
 		q.UserID, q.Labels = a.Devices.UserID, a.Devices.Labels
-		p, one, err := openPages(ctx, t.service.cfg.Directory, q)
-		if err != nil {
+		var err error
+		if r.targets, spec, err = t.service.matching(ctx, q, a.Queue != nil); err != nil {
 			return nil, err
 		}
-		r.targets = p
-		spec, _ = offered(one, a.Tool)
 	}
 	if err := agent.MayCall(t.service.cfg.Policy, by, spec, nil).Err(); err != nil {
 		return nil, registry.AsError(err).With(registry.DispatchedNo)

@@ -34,6 +34,19 @@ type Args struct {
 	StaggerMS   int64         `json:"stagger_ms,omitempty"`        // with registry.GroupRace
 	TimeoutMS   int64         `json:"device_timeout_ms,omitempty"` // of each child; zero: that of its tool
 	Concurrency int           `json:"concurrency,omitempty"`       // children at a time
+	Queue       *Queue        `json:"queue,omitempty"`             // nil: sleeping devices are not called
+}
+
+// Queue lets the calls of sleeping devices wait for them.
+type Queue struct {
+	TTLMS int64 `json:"ttl_ms"` // the longest wait
+}
+
+func (q *Queue) ttl() time.Duration {
+	if q == nil {
+		return 0
+	}
+	return time.Duration(q.TTLMS) * time.Millisecond
 }
 
 // Devices select the devices: a list, or those that match all the other members. All of the caller's devices: the zero
@@ -65,7 +78,10 @@ const parameters = `{"type":"object","properties":{` +
 	`"stagger_ms":{"type":"integer","minimum":1,"maximum":3600000,"description":"for race: the next device is called ` +
 	`after this time without an answer; default 500"},` +
 	`"device_timeout_ms":{"type":"integer","minimum":1,"maximum":86400000,"description":"time limit of each device"},` +
-	`"concurrency":{"type":"integer","minimum":1,"maximum":256,"description":"devices at a time; default 64"}},` +
+	`"concurrency":{"type":"integer","minimum":1,"maximum":256,"description":"devices at a time; default 64"},` +
+	`"queue":{"type":"object","description":"with mode all: also call the devices that sleep, whose calls wait for ` +
+	`them","properties":{"ttl_ms":{"type":"integer","minimum":1000,"maximum":2592000000,"description":"how long"}},` +
+	`"required":["ttl_ms"],"additionalProperties":false}},` +
 	`"required":["tool","devices"],"additionalProperties":false}`
 
 // tool is one call_devices. It implements agent.Tool.
@@ -134,6 +150,8 @@ func readArgs(text json.RawMessage) (a Args, err error) {
 		return a, errors.New(`quorum: only the mode "quorum" has it`)
 	case a.Mode != registry.GroupRace && a.StaggerMS != 0:
 		return a, errors.New(`stagger_ms: only the mode "race" has it`)
+	case a.Queue != nil && a.Mode != registry.GroupAll && a.Mode != "":
+		return a, errors.New(`queue: only the mode "all" has it`)
 	}
 	seen := make(map[string]bool)
 	for _, ids := range [][]string{d.DeviceIDs, d.SessionIDs} {
@@ -177,7 +195,7 @@ func (t tool) Execute(ctx context.Context, args json.RawMessage) (registry.Resul
 	defer func() { t.service.count(ending) }()
 	if errors.Is(ctx.Err(), context.Canceled) {
 		ending.State = registry.StateCancelled
-		return registry.Result{}, registry.Errorf(registry.CodeCancelled, "The call was cancelled.")
+		return registry.Result{}, run.cancelQueued(ctx)
 	}
 	said := summary{a.Mode, run.counts, table.lines, table.more}
 	text, err := json.Marshal(said)

@@ -37,6 +37,9 @@ type GroupRequest struct {
 
 	Concurrency int `json:"concurrency,omitempty" schema:"minimum=1,maximum=256"` // devices at a time; default 64
 
+	// With the mode `all`: calls the devices that sleep, too. Their calls wait for them.
+	Queue *Queue `json:"queue,omitempty"`
+
 	IdempotencyKey IdempotencyKey `json:"idempotency_key,omitempty"`
 }
 
@@ -70,7 +73,7 @@ type GroupAnswer struct {
 	Mode    GroupMode     `json:"mode"`
 	Results []GroupResult `json:"results"`
 
-	// `succeeded`: the call has what its mode asks for, with `all` a result of every device.
+	// `succeeded`: the call has what its mode asks for, with `all` a success of every device whose call is not queued.
 	State string `json:"state" schema:"enum=succeeded|failed|cancelled|timed_out|rejected"`
 
 	Counts  GroupCounts  `json:"counts"`
@@ -93,6 +96,8 @@ type GroupResult struct {
 
 	Error      string       `json:"error,omitempty"`
 	DurationMS *int64       `json:"duration_ms,omitempty" schema:"minimum=0"`
-	Dispatched Dispatched   `json:"dispatched,omitempty"` // with problem: whether the device may have acted
+	Place      int          `json:"place,omitempty" schema:"minimum=1"`             // of a queued call, as in CallAccepted
+	ExpiresAt  string       `json:"expires_at,omitempty" schema:"format=date-time"` // of a queued call
+	Dispatched Dispatched   `json:"dispatched,omitempty"`                           // with problem: whether the device may have acted
 	Problem    *CallProblem `json:"problem,omitempty"`
 }

@@ -114,6 +114,14 @@ type callAnswer struct {
 	Problem    *problem            `json:"problem"` // of records of calls without a result
 }
 
+// queued returns the field queue of a request; nil: the call does not wait for sleeping devices.
+func (o *callOptions) queued() *wire.Queue {
+	if o.queue <= 0 {
+		return nil
+	}
+	return &wire.Queue{TTLMS: max(1, o.queue.Milliseconds())}
+}
+
 func (a *application) call(ctx context.Context, tool string, o callOptions) error {
 	if o.timeout > 0 {
 		o.request.TimeoutMS = max(1, o.timeout.Milliseconds())
@@ -121,9 +129,7 @@ func (a *application) call(ctx context.Context, tool string, o callOptions) erro
 	if o.async || o.watch {
 		o.request.Mode = registry.ModeAsync
 	}
-	if o.queue > 0 {
-		o.request.Queue = &wire.Queue{TTLMS: max(1, o.queue.Milliseconds())}
-	}
+	o.request.Queue = o.queued()
 	done := a.progress("waiting for the device")
 	raw, err := o.remote.do(ctx, "POST", "/api/tools/"+url.PathEscape(tool)+"/call", nil, o.request)
 	done()

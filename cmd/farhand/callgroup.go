@@ -53,6 +53,7 @@ func (a *application) callAll(ctx context.Context, tool string, o callOptions) e
 	req.Target = wire.GroupTarget{UserID: o.request.Target.UserID, Labels: o.request.Target.Labels}
 	req.TimeoutMS, req.StaggerMS = o.timeout.Milliseconds(), o.group.stagger.Milliseconds()
 	req.DeviceTimeoutMS = o.group.device.Milliseconds()
+	req.Queue = o.queued()
 	done := a.progress("waiting for the devices")
 	resp, err := o.remote.open(ctx, http.MethodPost, "/api/calls", nil, req, "Accept", "application/x-ndjson")
 	done()
@@ -96,6 +97,8 @@ func groupLine(r wire.GroupResult) string {
 		said = r.Problem.Detail
 	case said == "" && r.Output != nil:
 		said = *r.Output
+	case r.Place > 0:
+		said = "waits for the device until " + r.ExpiresAt
 	}
 	return fmt.Sprintf("%s\t%s\t%s\n", oneLine(cmp.Or(r.DeviceID, r.SessionID), shownID),
 		oneLine(string(r.State), shownID), oneLine(said, maxGroupLine))

@@ -285,6 +285,7 @@ class AsyncFarhand:
         timeout: float | None = None,
         device_timeout: float | None = None,
         concurrency: int | None = None,
+        queue: float | None = None,
         idempotency_key: str | None = None,
     ) -> AsyncGroupCall:
         """Call one tool of many devices. Iterate over what it returns for the result of each device, as they come.
@@ -292,7 +293,8 @@ class AsyncFarhand:
         user and labels, or lists of device or session ids, select the devices; without them, all connected devices
         that offer the tool. mode is "all" (default), "first" (until one succeeds), "quorum" (until so many succeed) or
         "race" (the next device after stagger seconds without an answer, or after a failure, until one succeeds).
-        timeout bounds the whole call, device_timeout the call of each device.
+        timeout bounds the whole call, device_timeout the call of each device. With queue, in the mode "all", devices
+        that sleep are called, too: it is how many seconds their calls may wait for them.
 
         A device that fails is a result, and no error.
         """
@@ -306,6 +308,7 @@ class AsyncFarhand:
             timeout=timeout,
             device_timeout=device_timeout,
             concurrency=concurrency,
+            queue=queue,
             key=idempotency_key,
             retry_for=self._retry_for,
         )

@@ -33,6 +33,7 @@ class GroupOperation:
         timeout: float | None,
         device_timeout: float | None,
         concurrency: int | None,
+        queue: float | None,
         key: str | None,
         retry_for: float,
     ) -> None:
@@ -49,6 +50,7 @@ class GroupOperation:
             "timeout_ms": _milliseconds(timeout),
             "device_timeout_ms": _milliseconds(device_timeout),
             "concurrency": concurrency,
+            "queue": None if queue is None else {"ttl_ms": _milliseconds(queue)},
             "idempotency_key": key,
         }
         self._request = Request(

@@ -61,6 +61,10 @@ class DeviceResult:
     result: Result | None = None
     error: FarhandError | None = None
     """Why there is no result. A ToolFailedError: the tool ran and failed."""
+    place: int | None = None
+    """Of a queued call: its place in the queue of its device, from 1 on."""
+    expires_at: str | None = None
+    """When a queued call expires."""
 
 
 def device_result(row: Mapping[str, Any]) -> DeviceResult:
@@ -72,7 +76,14 @@ def device_result(row: Mapping[str, Any]) -> DeviceResult:
         except FarhandError as failure:
             error = failure
     return DeviceResult(
-        row["state"], row.get("call_id"), row.get("session_id"), row.get("device_id"), result=result, error=error
+        row["state"],
+        row.get("call_id"),
+        row.get("session_id"),
+        row.get("device_id"),
+        result=result,
+        error=error,
+        place=row.get("place"),
+        expires_at=row.get("expires_at"),
     )
 
 

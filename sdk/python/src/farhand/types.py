@@ -1395,7 +1395,9 @@ class _GroupAnswer(TypedDict):
     mode: GroupMode
     results: list[GroupResult]
     state: Literal["succeeded", "failed", "cancelled", "timed_out", "rejected"]
-    """`succeeded`: the call has what its mode asks for, with `all` a result of every device."""
+    """`succeeded`: the call has what its mode asks for, with `all` a success of every device whose call is not
+    queued.
+    """
 
 
 class GroupAnswer(_GroupAnswer, total=False):
@@ -1452,6 +1454,8 @@ class GroupRequest(_GroupRequest, total=False):
     devices succeed. `race`: the next device is called after `stagger_ms` without an answer, or after a failure, until
     one succeeds.
     """
+    queue: Queue
+    """With the mode `all`: calls the devices that sleep, too. Their calls wait for them."""
     quorum: int
     """With the mode `quorum`."""
     select: Literal["all"]
@@ -1487,10 +1491,14 @@ class GroupResult(_GroupResult, total=False):
     """With problem: whether the device may have acted."""
     duration_ms: int
     error: str
+    expires_at: str
+    """Of a queued call."""
     output: str
     """Absent in the answer to a repeated request."""
     output_violations: OutputViolations
     parts: Parts
+    place: int
+    """Of a queued call, as in CallAccepted."""
     problem: GroupResultProblem
     session_id: SessionID
     structured: Any

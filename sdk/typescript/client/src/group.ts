@@ -38,6 +38,8 @@ export interface GroupOptions {
   deviceTimeout?: number | undefined;
   /** How many devices are called at a time. Default: 64. */
   concurrency?: number | undefined;
+  /** Devices that sleep are called, too, with the mode `all`: how long their calls may wait for them, in milliseconds. */
+  queue?: number | undefined;
   /** Cancels the call at the gateway. */
   signal?: AbortSignal | undefined;
   /** Names the call, so that it runs once, and goes on without this program. */
@@ -51,6 +53,9 @@ export interface DeviceResult<T = unknown> {
   readonly deviceId: string | undefined;
   /** `queued`: the call waits for its device, and there is neither a result nor an error. */
   readonly state: CallState;
+  /** Of a queued call: its place in the queue, from 1 on, and when it expires. */
+  readonly place?: number;
+  readonly expiresAt?: Date;
   readonly result?: CallResult<T>;
   /** Why there is no result, or `tool_failed`. */
   readonly error?: FarhandError;
@@ -143,6 +148,8 @@ export class GroupCall<T = unknown> implements AsyncIterable<DeviceResult<T>> {
       const { code, detail } = row.problem;
       return { ...told, error: errorOf(detail, { code, callId, dispatched: row.dispatched }) };
     }
+    if (row.place !== undefined && row.expires_at !== undefined)
+      return { ...told, place: row.place, expiresAt: new Date(row.expires_at) };
     if (row.success === undefined) return told;
     try {
       return { ...told, result: resultOf<T>(row as CallAnswer, this.#http) };
@@ -170,6 +177,7 @@ function requestOf(tool: string, args: object, options: GroupOptions): GroupRequ
     timeout_ms: timeout && Math.ceil(timeout),
     device_timeout_ms: deviceTimeout && Math.ceil(deviceTimeout),
     concurrency: options.concurrency,
+    queue: options.queue === undefined ? undefined : { ttl_ms: Math.ceil(options.queue) },
     idempotency_key: options.idempotencyKey,
   };
   return request as GroupRequest; // members that are undefined are not sent

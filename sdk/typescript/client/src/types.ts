@@ -937,7 +937,7 @@ export type GroupAnswer = {
     detail: string;
   };
   results: Array<GroupResult>;
-  /** `succeeded`: the call has what its mode asks for, with `all` a result of every device. */
+  /** `succeeded`: the call has what its mode asks for, with `all` a success of every device whose call is not queued. */
   state: "succeeded" | "failed" | "cancelled" | "timed_out" | "rejected";
 };
 
@@ -970,6 +970,8 @@ export type GroupRequest = {
   idempotency_key?: IdempotencyKey;
   /** `all` (default): every device. `first`: until one succeeds; the others are cancelled. `quorum`: until `quorum` devices succeed. `race`: the next device is called after `stagger_ms` without an answer, or after a failure, until one succeeds. */
   mode?: GroupMode;
+  /** With the mode `all`: calls the devices that sleep, too. Their calls wait for them. */
+  queue?: Queue;
   /** With the mode `quorum`. */
   quorum?: number;
   /** Every device that the target matches. */
@@ -992,10 +994,14 @@ export type GroupResult = {
   dispatched?: Dispatched;
   duration_ms?: number;
   error?: string;
+  /** Of a queued call. */
+  expires_at?: string;
   /** Absent in the answer to a repeated request. */
   output?: string;
   output_violations?: OutputViolations;
   parts?: Parts;
+  /** Of a queued call, as in CallAccepted. */
+  place?: number;
   problem?: {
     code: ErrorCode;
     detail: string;

@@ -109,7 +109,8 @@ function Desk({ tool, session }: { tool: Tool; session: Known | undefined }) {
   const [group, callGroup] = useGroup();
   const [wait, setWait] = useState(firstWait);
   const asleep = session?.last_seen !== undefined;
-  const queue = asleep ? Number(wait) : undefined;
+  const waits = asleep && (!choice.devices || choice.mode === "all");
+  const queue = waits ? Number(wait) : undefined;
   const busy = sending || running || runs(group);
   const call: OnCall = async (given) => {
     setProblem(undefined);
@@ -119,8 +120,8 @@ function Desk({ tool, session }: { tool: Tool; session: Known | undefined }) {
       const violations = await check(tool.parameters, given);
       if (violations.length > 0 || left.current) return violations;
       if (session && choice.devices) {
-        const device_timeout_ms = timeout && { device_timeout_ms: timeout };
-        await callGroup({ ...requestOf(choice, session, tool.name, given), ...device_timeout_ms });
+        const times = { ...(timeout && { device_timeout_ms: timeout }), ...(queue && { queue: { ttl_ms: queue } }) };
+        await callGroup({ ...requestOf(choice, session, tool.name, given), ...times });
         setQuery({ call: "" });
         return [];
       }
@@ -152,7 +153,7 @@ function Desk({ tool, session }: { tool: Tool; session: Known | undefined }) {
       <div class="stack">
         <Editor tool={tool} args={args} onChange={setArgs} onCall={call} busy={busy} label={label}>
           {session && <Choose session={session} choice={choice} onChange={setChoice} />}
-          {asleep && !choice.devices && <Wait value={wait} onChange={setWait} />}
+          {waits && <Wait value={wait} onChange={setWait} />}
           <Field label={text.timeout} hint={text.timeoutUnit}>
             <input
               class="input"
