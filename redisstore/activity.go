@@ -157,7 +157,8 @@ func isOrdinary(a *registry.Activity) bool {
 	return c != nil && a.Turn == nil && len(a.Tools) == 0 &&
 		c.Tenant == a.Tenant && c.SessionID == a.SessionID && c.DeviceID == a.DeviceID && c.Pod == a.Pod &&
 		c.Mode != "" && c.Deadline.IsZero() && c.Err == nil && c.RequestDigest == "" && c.IdempotencyKey == "" &&
-		c.Approval == "" && c.Group == nil && c.HoldMS == 0 && len(c.Timeline) > 0 && !slices.ContainsFunc(c.Timeline, needsLongLine)
+		c.Approval == "" && c.Group == nil && c.HoldMS == 0 && len(c.Timeline) > 0 &&
+		!slices.ContainsFunc(c.Timeline, needsLongLine)
 }
 
 // needsLongLine reports whether a step cannot be written in a short line. Farhand's pods take no such step.
@@ -253,6 +254,7 @@ func appendShort(b []byte, a *registry.Activity) []byte {
 	b = appendOptional(b, `,"trace_id":`, r.TraceID)
 	b = appendOptional(b, `,"parent_id":`, r.Parent)
 	b = appendOptional(b, `,"owner":`, r.Owner)
+	b = appendOptional(b, `,"queue":`, r.Queue)
 	b = strictjson.AppendString(append(b, `,"state":`...), string(r.State))
 	b = strictjson.AppendString(append(b, `,"dispatched":`...), string(r.Dispatched))
 	if r.Late {

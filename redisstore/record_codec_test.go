@@ -25,7 +25,8 @@ func fullRecord(t *testing.T) registry.Record {
 				{Type: registry.PartFile, MIMEType: "video/mp4", URL: "https://x/<&>", Size: 1 << 40},
 			},
 		},
-		Err: registry.Errorf(registry.CodeLost, "gone").With(registry.DispatchedYes),
+		Err:   registry.Errorf(registry.CodeLost, "gone").With(registry.DispatchedYes),
+		Group: &registry.GroupNote{Mode: registry.GroupAll, Counts: &registry.GroupCounts{Devices: 3, Succeeded: 2}},
 	}
 	v := reflect.ValueOf(&r).Elem()
 	for i := range v.NumField() {

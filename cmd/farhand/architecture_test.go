@@ -40,11 +40,12 @@ var arrows = map[string][]string{
 	"registry/tenants":          {"registry", "registry/documents"},
 	"registry/toolmemory":       {"registry", "registry/documents"},
 	"registry/wakes":            {"registry", "registry/documents"},
+	"registry/defaults":         {"registry", "registry/documents"},
 	"registry/documents":        {"registry"},
-	"registry/memory":           {"registry", "registry/approvals", "registry/blobs", "registry/credentials", "registry/documents", "registry/pairings", "registry/sleeping", "registry/tenants", "registry/toolmemory", "registry/wakes"},
+	"registry/memory":           {"registry", "registry/approvals", "registry/blobs", "registry/credentials", "registry/defaults", "registry/documents", "registry/pairings", "registry/sleeping", "registry/tenants", "registry/toolmemory", "registry/wakes"},
 	"registry/memory/statefile": {"registry/memory"}, // bbolt, which the store itself does not know
 	"registry/registrytest":     {"registry", "registry/documents", "registry/routing", "internal"},
-	"redisstore":                {"registry", "registry/approvals", "registry/blobs", "registry/credentials", "registry/documents", "registry/pairings", "registry/sleeping", "registry/tenants", "registry/toolmemory", "registry/wakes", "internal", "redisstore/bus", "redisstore/internal"},
+	"redisstore":                {"registry", "registry/approvals", "registry/blobs", "registry/credentials", "registry/defaults", "registry/documents", "registry/pairings", "registry/sleeping", "registry/tenants", "registry/toolmemory", "registry/wakes", "internal", "redisstore/bus", "redisstore/internal"},
 	"redisstore/bus":            {"registry", "internal", "redisstore/internal"},
 	"redisstore/internal":       {"registry"},
 	"redisstore/redistest":      {"internal"},
@@ -74,7 +75,6 @@ var arrows = map[string][]string{
 
 	"api": {
 		"api/wire", "agent", "agent/access", "agent/access/approval", "agent/chat", "agent/mcpcontent", "agent/provider",
-		"agent/wake",
 		"registry", "internal",
 	},
 	"api/wire": {"registry"}, // the types of requests and answers, for server and commands
