@@ -56,7 +56,7 @@ func TestGroupCallModes(t *testing.T) {
 		t.Errorf("a quorum that is not reached: %+v", table)
 	}
 	_, table = p.call(1, `{"tool":"look","target":{"session_ids":["bad-1","silent-3","good-2","other-4"]},"mode":"race",`+
-		`"stagger_ms":50}`)
+		`"stagger_ms":500}`)
 	if table.State != "succeeded" || table.states()["bad-1"] != "failed" || table.states()["silent-3"] != "cancelled" ||
 		table.states()["good-2"] != "succeeded" || table.Counts.Skipped != 1 {
 		t.Errorf("race: %+v", table)

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/internal/testkit"
 )
 
@@ -172,4 +174,29 @@ func TestGroupCallQueuesApproved(t *testing.T) {
 		t.Errorf("%v %+v %+v", err, rec, rec.Problem)
 	}
 	p.approvals(0)
+}
+
+// The tool call_devices says in its result that calls wait, and until when.
+func TestGroupCallQueuesForModels(t *testing.T) {
+	p := newGroupPods(t, func(cfg *farhand.Config) { cfg.Builtins = []string{"call_devices"} })
+	p.sleeps(1, groupToken, p.device(1, "one", `{}`, says("1")))
+	resp := p.request(t.Context(), 0, http.MethodPost, "/api/tools/call_devices/call",
+		`{"args":{"tool":"look","devices":{"all":true},`+hour+`}}`, groupToken)
+	defer resp.Body.Close()
+	var said struct {
+		Success    bool
+		Output     string
+		Structured struct {
+			Counts  groupCounts
+			Devices []groupRow
+		}
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&said); err != nil {
+		t.Fatal(err)
+	}
+	rows := said.Structured.Devices
+	if !said.Success || said.Structured.Counts != (groupCounts{Devices: 1, Queued: 1}) || len(rows) != 1 ||
+		rows[0].Place != 1 || !strings.Contains(said.Output, `"d-one": queued: waits for the device until `) {
+		t.Errorf("%+v", said)
+	}
 }

@@ -44,9 +44,10 @@ func (s *Service) matching(
 	return w, first.route.Spec, nil
 }
 
-// withSleeping are connected devices, and then the devices that the gateway knows and that were not among them. A device
-// that has connected meanwhile gets its call from its queue at once. The order of known devices is by the end of their
-// memory: each that connects or goes moves others to an earlier page. So the pages are read until they have nothing new.
+// withSleeping are connected devices, and then the devices that the gateway knows and that were not among them. A
+// device that has connected meanwhile gets its call from its queue at once. The order of known devices is by the end of
+// their memory: each that connects or goes moves others to an earlier page. So the pages are read until they have
+// nothing new.
 type withSleeping struct {
 	connected targets
 	known     KnownDevices

@@ -94,10 +94,12 @@ type GroupResult struct {
 	Parts      Parts            `json:"parts,omitempty"`
 	Violations OutputViolations `json:"output_violations,omitempty"`
 
-	Error      string       `json:"error,omitempty"`
-	DurationMS *int64       `json:"duration_ms,omitempty" schema:"minimum=0"`
-	Place      int          `json:"place,omitempty" schema:"minimum=1"`             // of a queued call, as in CallAccepted
-	ExpiresAt  string       `json:"expires_at,omitempty" schema:"format=date-time"` // of a queued call
-	Dispatched Dispatched   `json:"dispatched,omitempty"`                           // with problem: whether the device may have acted
+	Error      string `json:"error,omitempty"`
+	DurationMS *int64 `json:"duration_ms,omitempty" schema:"minimum=0"`
+
+	Place     int    `json:"place,omitempty" schema:"minimum=1"`             // of a queued call, as in CallAccepted
+	ExpiresAt string `json:"expires_at,omitempty" schema:"format=date-time"` // of a queued call
+
+	Dispatched Dispatched   `json:"dispatched,omitempty"` // with problem: whether the device may have acted
 	Problem    *CallProblem `json:"problem,omitempty"`
 }

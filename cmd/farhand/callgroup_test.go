@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/ws/client"
 )
 
@@ -28,6 +29,14 @@ func TestCallAll(t *testing.T) {
 	code, _, errOut = command(t, environ, "call", "echo", "--all", "--label", "site=linz")
 	if code != 2 || !strings.Contains(errOut, "session_not_found") {
 		t.Errorf("no device matches: exit %d\n%s", code, errOut)
+	}
+	code, out, errOut = command(t, environ, "call", "echo", "--all", "--queue", "1h")
+	if code != 0 || strings.Count(out, "\n") != 3 || !strings.Contains(errOut, "3 devices, 3 succeeded") {
+		t.Errorf("no device sleeps: exit %d\n%s\n%s", code, out, errOut)
+	}
+	if line := groupLine(wire.GroupResult{DeviceID: "d", State: "queued", Place: 2, ExpiresAt: "T"}); line !=
+		"d\tqueued\twaits for the device until T\n" {
+		t.Errorf("a queued call: %q", line)
 	}
 	if code, _, errOut = command(t, environ, "call", "echo", "--mode", "first"); code != 2 ||
 		!strings.Contains(errOut, "--mode needs --all") {
