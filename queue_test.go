@@ -362,7 +362,8 @@ func TestACallWaitsForTheDefaultDevice(t *testing.T) {
 	}
 	url := q.b + "/api/tools/echo/call"
 	const body = `{"args":{"n":1},"target":{"user_id":"ann"},"queue":{"ttl_ms":600000}}`
-	if status, text := send(t, url, body, adminToken); status != 409 || !strings.Contains(text, "ambiguous_target") {
+	if status, text := send(t, url, body, adminToken); status != 409 || !strings.Contains(text, "ambiguous_target") ||
+		!strings.Contains(text, "default device") {
 		t.Fatalf("without a default: %d %s", status, text)
 	}
 	set := (&pairingPods{T: t}).ask
