@@ -52,7 +52,7 @@ type Config struct {
 	DrainTimeout   time.Duration `env:"DRAIN_TIMEOUT" envDefault:"30s" doc:"Time limit of stopping: calls in flight finish, devices move to other pods."`
 	MaxFrame       ByteSize      `env:"MAX_FRAME" envDefault:"1MiB" doc:"Largest WebSocket message of a device, except answers to calls."`
 	MaxOutput      ByteSize      `env:"MAX_OUTPUT" envDefault:"4MiB" doc:"Largest output of a tool. The device's message may be twice as long (JSON escapes). If only FARHAND_MAX_FRAME is set: that."`
-	BlobURL        Secret        `env:"BLOB_URL" doc:"Store of files that tools return: file:///folder, s3://bucket?region=…, or none. Empty: a folder in the user's cache for one process; none for a fleet, which needs a shared store."`
+	BlobURL        Secret        `env:"BLOB_URL" doc:"Store of files that tools return and callers upload: file:///folder, s3://bucket?region=…, or none. Empty: a folder in the user's cache for one process; none for a fleet, which needs a shared store."`
 	BlobLife       time.Duration `env:"BLOB_TTL" envDefault:"1h" doc:"Lifetime of a file's link."`
 	MaxUpload      ByteSize      `env:"MAX_UPLOAD" envDefault:"64MiB" doc:"Largest file that a tool may return."`
 	BlobBytes      ByteSize      `env:"BLOB_BYTES" envDefault:"1GiB" doc:"Bytes of stored files per tenant, in at most 1,000 files. A session may use an eighth of both."`

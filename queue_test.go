@@ -348,6 +348,36 @@ func TestACallMeetsItsDevice(t *testing.T) {
 	}
 }
 
+// Of a user's sleeping devices, a call waits for the default one.
+func TestACallWaitsForTheDefaultDevice(t *testing.T) {
+	q := newQueuePods(t, nil)
+	_, text := send(t, q.a+"/api/keys", `{"roles":["device"],"user_id":"ann"}`, adminToken)
+	var ann struct{ Key string }
+	if err := json.Unmarshal([]byte(text), &ann); err != nil || ann.Key == "" {
+		t.Fatal(text)
+	}
+	for _, id := range []string{"phone", "tablet"} {
+		wakePhone(t, q.a, id, ann.Key, echoTools, true).sleep()
+		q.known(id)
+	}
+	url := q.b + "/api/tools/echo/call"
+	const body = `{"args":{"n":1},"target":{"user_id":"ann"},"queue":{"ttl_ms":600000}}`
+	if status, text := send(t, url, body, adminToken); status != 409 || !strings.Contains(text, "ambiguous_target") ||
+		!strings.Contains(text, "default device") {
+		t.Fatalf("without a default: %d %s", status, text)
+	}
+	set := (&pairingPods{T: t}).ask
+	for device, want := range map[string]int{"forgotten": 409, "tablet": 202} {
+		set(http.MethodPut, q.a+"/api/users/ann/default-device", adminToken, nil, map[string]any{"device_id": device}, nil)
+		if status, text := send(t, url, body, adminToken); status != want {
+			t.Errorf("default %s: %d %s", device, status, text)
+		}
+	}
+	wakePhone(t, q.a, "phone", ann.Key, echoTools, true)
+	tablet := wakePhone(t, q.b, "tablet", ann.Key, echoTools, true)
+	testkit.Eventually(t, "the default device gets the call", func() bool { return len(tablet.seen()) == 1 })
+}
+
 func TestQueueNeedsOneKnownDevice(t *testing.T) {
 	q := newQueuePods(t, nil)
 	q.slept("phone", echoTools)
@@ -381,8 +411,12 @@ func TestQueueNeedsOneKnownDevice(t *testing.T) {
 	if len(rows.Tools) != 1 || rows.Tools[0].Presence != "sleeping" || rows.Tools[0].LastSeen == "" {
 		t.Errorf("sleeping: %+v", rows)
 	}
+	_, text := send(t, q.a+"/api/sessions?presence=sleeping", "", adminToken)
+	if !strings.Contains(text, `"phone"`) || strings.Contains(text, "0001-01-01") {
+		t.Error(text)
+	}
 	wakePhone(t, q.b, "phone", adminToken, echoTools, true)
-	_, text := send(t, q.a+"/api/tools?presence=any&source_type=remote", "", adminToken)
+	_, text = send(t, q.a+"/api/tools?presence=any&source_type=remote", "", adminToken)
 	if strings.Contains(text, "sleeping") || !strings.Contains(text, `"presence":"connected"`) {
 		t.Error(text)
 	}

@@ -214,4 +214,10 @@ func TestWakesOverHTTP(t *testing.T) {
 	ask(http.MethodDelete, "", http.StatusNoContent)
 	ask(http.MethodGet, "", http.StatusNotFound)
 	ask(http.MethodDelete, "", http.StatusNotFound)
+	s.sleep()
+	testkit.Eventually(t, "it sleeps", func() bool {
+		_, text := send(t, urls[0]+"/api/sessions?presence=sleeping", "", pairToken)
+		return strings.Contains(text, `"phone"`)
+	})
+	ask(http.MethodPut, hook, http.StatusOK)
 }

@@ -85,6 +85,13 @@ func (i *Invoker) resolveQueued(
 		return false, nil
 	}
 	known, unknown := i.cfg.Queue.Known(ctx, tenant, p.req.Tool, target)
+	if errors.Is(unknown, registry.CodeAmbiguousTarget) { // a user's devices, all asleep: the default one
+		if own, err := i.preferred(ctx, p.req.Caller, target, unknown); err == nil {
+			if device, err := i.cfg.Queue.Known(ctx, tenant, p.req.Tool, own); err == nil {
+				known, unknown = device, nil
+			}
+		}
+	}
 	switch {
 	case errors.Is(unknown, registry.CodeSessionNotFound): // the error of a call without a queue
 		return false, nil

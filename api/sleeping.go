@@ -205,6 +205,7 @@ func (h *handler) sleepingSessions(
 			LastSeen: shownTime(d.LastSeen), Tools: []string{},
 		}
 		row.Connected, row.Online, row.ConnectedAt = false, false, ""
+		row.CreatedAt, row.LastActivity = row.LastSeen, row.LastSeen
 		offers := q.Tool == ""
 		for _, t := range d.Tools {
 			row.Tools = append(row.Tools, t.Name)

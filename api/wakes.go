@@ -115,7 +115,8 @@ func wakeFrom(w wire.Wake) registry.Wake {
 	}
 }
 
-// deviceUser returns the user of a device that the caller may see: one that is connected, paired, or registered.
+// deviceUser returns the user of a device that the caller may see: one that is connected, paired,
+// registered, or remembered.
 func (h *handler) deviceUser(ctx context.Context, c *gin.Context, id string) (string, error) {
 	who := caller(c)
 	viewer := registry.Target{DeviceID: id, Viewer: who.Viewer()}
@@ -136,7 +137,16 @@ func (h *handler) deviceUser(ctx context.Context, c *gin.Context, id string) (st
 	if r, err := h.wakeOf(ctx, c); err == nil {
 		return r.User, nil
 	}
-	return "", registry.Errorf(registry.CodeNotFound, "No device with this device_id is connected or paired.")
+	if h.Devices != nil {
+		known, _, err := h.Devices.KnownDevices(ctx, registry.KnownQuery{Tenant: who.Tenant, Target: viewer, Limit: 1})
+		if err != nil {
+			return "", err
+		}
+		if len(known) > 0 {
+			return known[0].Session.UserID, nil
+		}
+	}
+	return "", registry.Errorf(registry.CodeNotFound, "No device with this device_id is connected, paired or remembered.")
 }
 
 func (h *handler) deleteWake(c *gin.Context, _ *params) error {

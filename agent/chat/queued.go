@@ -18,15 +18,19 @@ type Calls interface {
 	Get(ctx context.Context, tenant, callID string) (registry.Record, error)
 }
 
-// waitingText tells a model that its call waits.
-func waitingText(out agent.Outcome) string {
-	if out.State != registry.StateQueued {
-		return "The call waits for a person's approval, and then for its device, which sleeps. Go on without its result and " +
-			"do not repeat it: a later message has the outcome."
+// waitingNote tells a model that its call waits. kept reports whether the gateway keeps the conversation, and so adds the
+// outcome to it.
+func waitingNote(out agent.Outcome, kept bool) string {
+	waits := "The call waits for a person's approval, and then for its device, which sleeps."
+	if out.State == registry.StateQueued {
+		waits = fmt.Sprintf("The device sleeps. The call is queued at place %d and runs when the device is back, at the "+
+			"latest at %s.", out.Place, out.Expires.UTC().Format(time.RFC3339))
 	}
-	return fmt.Sprintf("The device sleeps. The call is queued at place %d and runs when the device is back, at the latest "+
-		"at %s. Go on without its result and do not repeat it: a later message has the outcome.",
-		out.Place, out.Expires.UTC().Format(time.RFC3339))
+	outcome := "a later message has the outcome."
+	if !kept {
+		outcome = "the record of the call " + out.CallID + " has the outcome."
+	}
+	return waits + " Go on without its result and do not repeat it: " + outcome
 }
 
 const (

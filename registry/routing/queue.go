@@ -447,7 +447,10 @@ func (q *Queue) Known(
 	for i := range known {
 		entries[i].Session = known[i].Session
 	}
-	return registry.KnownDevice{}, ambiguous(tool, entries)
+	several := registry.Errorf(registry.CodeAmbiguousTarget,
+		"Several sleeping devices offer %q. Name one in target, or set the user's default device.", tool)
+	several.Candidates = ambiguous(tool, entries).Candidates
+	return registry.KnownDevice{}, several
 }
 
 // sweepUntil ends calls that have expired until the pod closes.
