@@ -78,7 +78,7 @@ type Queue struct {
 	mu      sync.Mutex
 	starter QueueStarter // nil until Serve
 	noted   map[*LocalSession]struct{}
-	drains  map[string]bool // by tenant and DeviceKey: those that run; true: look again afterwards
+	drains  map[string]*LocalSession // by tenant and DeviceKey: those that run, and what to note afterwards; nil: nothing
 	closed  bool
 }
 
@@ -87,7 +87,7 @@ func newQueue(c core, cfg PodConfig, hub *Hub, calls *Calls) *Queue {
 	return &Queue{
 		core: c, bounds: cfg.Queue.bounds(), hub: hub, ended: calls, ctx: ctx, cancel: cancel,
 		places: share.New(share.Bounds{Pod: maxDeliveries, Identity: maxDeliveries, Waiting: maxDelayed}),
-		signal: make(chan struct{}, 1), noted: make(map[*LocalSession]struct{}), drains: make(map[string]bool),
+		signal: make(chan struct{}, 1), noted: make(map[*LocalSession]struct{}), drains: make(map[string]*LocalSession),
 	}
 }
 
@@ -194,18 +194,18 @@ func (q *Queue) start(l *LocalSession, device string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if _, runs := q.drains[name]; runs || q.closed {
-		q.drains[name] = true
+		q.drains[name] = l
 		return
 	}
-	q.drains[name] = false
+	q.drains[name] = nil
 	q.wg.Go(func() {
 		q.drain(l, device)
 		q.mu.Lock()
-		again := q.drains[name]
+		next := q.drains[name]
 		delete(q.drains, name)
 		q.mu.Unlock()
-		if again {
-			q.note(l)
+		if next != nil {
+			q.note(next)
 		}
 	})
 }
