@@ -2,11 +2,14 @@ package farhand_test
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/farhand/farhand"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry/memory"
 )
 
@@ -53,4 +56,39 @@ func TestQueuedCallsExpireByTheStoresClock(t *testing.T) {
 	if end := q.outcome(q.a, c.CallID); end.State != "succeeded" {
 		t.Errorf("%+v", end)
 	}
+}
+
+// A device that leaves before it had all its calls is woken for the rest.
+func TestADeviceThatLeavesIsWokenAgain(t *testing.T) {
+	q := newQueuePods(t, func(cfg *farhand.Config) {
+		cfg.Wake.WebhookSecret, cfg.PrivateURLs = wakeSecret, true
+	})
+	var pushes atomic.Int64
+	service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { pushes.Add(1) }))
+	defer service.Close()
+	phone := wakePhone(t, q.a, "phone", adminToken, echoTools, true)
+	body := `{"kind":"webhook","url":"` + service.URL + `","min_interval_ms":1000}`
+	put, err := http.NewRequestWithContext(
+		t.Context(), http.MethodPut, q.a+"/api/devices/phone/wake", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	put.Header.Set("Authorization", "Bearer "+adminToken)
+	resp, err := http.DefaultClient.Do(put)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.Body.Close(); resp.StatusCode >= http.StatusMultipleChoices {
+		t.Fatal(resp.Status)
+	}
+	phone.sleep()
+	q.known("phone")
+	for i := range int64(2) {
+		q.call(q.a, "phone", `{}`, "", adminToken, http.StatusAccepted)
+		testkit.Eventually(t, "a push for each call", func() bool { return pushes.Load() > i })
+	}
+	phone = wakePhone(t, q.a, "phone", adminToken, echoTools, false)
+	testkit.Eventually(t, "the first call", func() bool { return len(phone.seen()) == 1 })
+	phone.sleep()
+	testkit.Eventually(t, "a push for the second call", func() bool { return pushes.Load() > 2 })
 }

@@ -183,10 +183,17 @@ func (i *Invoker) enqueue(
 	place, expires, err = i.cfg.Queue.Enqueue(ctx, registry.QueuedCall{
 		Tenant: caller.Tenant, CallID: callID, Device: p.queue, Identity: chargedFor(caller), Request: request,
 	}, device.DeviceID, max(life, time.Millisecond))
-	if err == nil && i.cfg.Wake != nil {
-		i.cfg.Wake(ctx, caller.Tenant, device.DeviceID)
+	if err == nil {
+		i.WakeDevice(ctx, caller.Tenant, device.DeviceID)
 	}
 	return place, expires, err
+}
+
+// WakeDevice sends a push to a device for which calls wait, if that is set up. It does not block.
+func (i *Invoker) WakeDevice(ctx context.Context, tenant, deviceID string) {
+	if i.cfg.Wake != nil {
+		i.cfg.Wake(ctx, tenant, deviceID)
+	}
 }
 
 // mayQueue reports whether a call that failed with err may be queued: it has not reached its device, which is known by
