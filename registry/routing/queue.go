@@ -43,7 +43,8 @@ const (
 	queueCount    = 5
 	queueSweepAt  = 200               // calls that one sweep ends
 	queueAgain    = 10 * time.Second  // until a sweep looks again at a call that has begun
-	queueRetry    = time.Second       // before a delivery that failed is tried again
+	queueRetry    = time.Second       // before a delivery that failed is tried again; doubles with each failure
+	queueSlow     = 8 * time.Second   // at most
 	queueWait     = 5 * time.Second   // between two looks at a call that another pod runs
 	queuePaused   = time.Duration(-1) // until the device comes to the foreground, or the next refresh
 )
@@ -241,8 +242,12 @@ func (q *Queue) drain(l *LocalSession, device string) {
 		case !ok:
 			return
 		default:
+			before := wait
 			if wait = q.deliver(l, c); wait == queuePaused {
 				return
+			}
+			if wait == queueRetry {
+				wait = min(max(wait, 2*before), queueSlow)
 			}
 		}
 	}
