@@ -85,8 +85,8 @@ type waiting struct {
 	refused        error     // why it must not start; nil: it may
 }
 
-// overdue reports whether a queued call that the store has begun has expired since. It compares no clocks: the store has
-// noted when it began the call, and the pod, which may have been frozen, knows how long that is ago at most.
+// overdue reports whether a queued call that the store has begun has expired since. It compares no clocks: the store
+// has noted when it began the call, and the pod, which may have been frozen, knows how long that is ago at most.
 func (h *waiting) overdue(rec *registry.Record) bool {
 	if h.expires.IsZero() {
 		return false
@@ -166,8 +166,8 @@ func (i *Invoker) callerGone(ctx context.Context, caller auth.Identity, asked ti
 	return false, err
 }
 
-// runHeld checks a call again, because anything may have changed since the request, and runs it. If its device sleeps, it
-// returns to the queue.
+// runHeld checks a call again, because anything may have changed since the request, and runs it. If its device sleeps,
+// it returns to the queue.
 func (i *Invoker) runHeld(
 	ctx context.Context, h waiting, call heldCall, rec *registry.Record, gone bool,
 ) (registry.Result, error) {

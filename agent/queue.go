@@ -241,8 +241,8 @@ func (i *Invoker) queueUntil(ctx context.Context, p *prepared, call *heldCall, u
 	return &registry.HeldAgain{Until: expires}
 }
 
-// queueHeld returns a held call that failed with err to the queue of its device, or adds it there. Nil: the call goes on,
-// or ends with err.
+// queueHeld returns a held call that failed with err to the queue of its device, or adds it there. Nil: the call goes
+// on, or ends with err.
 func (i *Invoker) queueHeld(ctx context.Context, h waiting, call *heldCall, p *prepared, err error) error {
 	switch {
 	case call.Queue.IsZero():

@@ -315,8 +315,8 @@ func (q *Queue) settle(c registry.QueuedCall, begun bool) time.Duration {
 	return 0
 }
 
-// leftBehind reports whether a call was begun and not delivered, and nothing runs it: its pod is dead, or this one could
-// not return it to the queue.
+// leftBehind reports whether a call was begun and not delivered, and nothing runs it: its pod is dead, or this one
+// could not return it to the queue.
 func (q *Queue) leftBehind(ctx context.Context, rec *registry.Record) (bool, error) {
 	if rec.State != registry.StateAccepted {
 		return false, nil
