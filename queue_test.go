@@ -19,7 +19,8 @@ import (
 // queuePods are two pods on one Redis, for calls to devices that sleep.
 type queuePods struct {
 	*testing.T
-	a, b string // URLs
+	a, b  string // URLs
+	redis *redistest.Server
 }
 
 func newQueuePods(t *testing.T, change func(*farhand.Config)) queuePods {
@@ -29,7 +30,7 @@ func newQueuePods(t *testing.T, change func(*farhand.Config)) queuePods {
 	if change != nil {
 		change(&cfg)
 	}
-	return queuePods{t, start(t, cfg), start(t, cfg)}
+	return queuePods{t, start(t, cfg), start(t, cfg), redis}
 }
 
 // phone is a device that wakes and sleeps. It answers each call with the arguments, if it answers.

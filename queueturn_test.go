@@ -52,7 +52,7 @@ func (m *patientModel) results() (texts []string) {
 func TestATurnGoesOnWithoutASleepingDevice(t *testing.T) {
 	model := &patientModel{}
 	url := start(t, farhand.Config{Token: adminToken}, farhand.WithModel(model))
-	q := queuePods{t, url, url}
+	q := queuePods{T: t, a: url, b: url}
 	q.slept("phone", `[{"name":"echo","parameters":{"type":"object"}}]`)
 	say := func(text, more string) {
 		t.Helper()
@@ -91,7 +91,7 @@ func TestATurnGoesOnWithoutASleepingDevice(t *testing.T) {
 func TestV1QueuesCalls(t *testing.T) {
 	model := &patientModel{}
 	url := start(t, farhand.Config{Token: adminToken}, farhand.WithModel(model))
-	q := queuePods{t, url, url}
+	q := queuePods{T: t, a: url, b: url}
 	q.slept("phone", echoTools)
 	ask := func(queue string) int {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/chat/completions",

@@ -63,7 +63,7 @@ func (i *Invoker) refuseDurable(ctx context.Context, p *prepared, refused error,
 	if req.IdempotencyKey != "" {
 		stored, err := i.cfg.CallLog.ByKey(timed{ctx, p.end()}, req.Caller.Tenant, p.rec.IdempotencyKey)
 		if err == nil {
-			return i.follow(ctx, req, stored, p.rec.RequestDigest, true, p.start, out)
+			return i.follow(ctx, p, stored, true, p.start, out)
 		}
 		if !registry.IsCallNotFound(err) {
 			return registry.UnlessLate(err, p.end())
@@ -79,9 +79,10 @@ func (i *Invoker) refuseDurable(ctx context.Context, p *prepared, refused error,
 // follow answers with the record of a call: immediately if the request is asynchronous, else when the call has ended.
 // earlier is set if the record belongs to an earlier request. asked is when this request began.
 func (i *Invoker) follow(
-	ctx context.Context, req *Request, rec registry.Record, digest string, earlier bool, asked time.Time, out *Outcome,
+	ctx context.Context, p *prepared, rec registry.Record, earlier bool, asked time.Time, out *Outcome,
 ) error {
-	if rec.RequestDigest != digest {
+	req := p.req
+	if rec.RequestDigest != p.rec.RequestDigest {
 		return registry.Errorf(registry.CodeIdempotency,
 			"This idempotency key belongs to another request. Use a new key for each request.")
 	}
@@ -95,6 +96,11 @@ func (i *Invoker) follow(
 	out.CallID, out.State, out.Replayed = rec.CallID, rec.State, earlier && rec.State.Final()
 	out.Session = registry.Session{
 		Key: registry.Key{Tenant: rec.Tenant, Session: rec.SessionID}, DeviceID: rec.DeviceID,
+	}
+	if earlier && rec.State == registry.StateQueued {
+		if err := i.queueAgain(ctx, p, &rec, out); err != nil {
+			return err
+		}
 	}
 	if req.Async || rec.State == registry.StateQueued {
 		out.Async = true

@@ -78,10 +78,21 @@ type waiting struct {
 	tenant, callID string
 	since          time.Time
 	expires        time.Time // of a queued call, by the store's clock; zero: it is not queued
+	asked          time.Time // when this pod asked the store to begin it, by the pod's clock
 	approver       string    // as of prepared
 	session        string    // that its device has now; empty: as requested
 	connected      time.Time // since when; with session
 	refused        error     // why it must not start; nil: it may
+}
+
+// overdue reports whether a queued call that the store has begun has expired since. It compares no clocks: the store
+// has noted when it began the call, and the pod, which may have been frozen, knows how long that is ago at most.
+func (h *waiting) overdue(rec *registry.Record) bool {
+	if h.expires.IsZero() {
+		return false
+	}
+	begun := rec.Timeline[len(rec.Timeline)-1].At
+	return time.Since(h.asked) >= h.expires.Sub(begun)
 }
 
 // startHeld starts a held call on this pod, or ends it. It reports whether it was still held.
@@ -101,6 +112,7 @@ func (i *Invoker) startHeld(ctx context.Context, h waiting, request []byte) (boo
 	if err != nil {
 		return false, err
 	}
+	h.asked = time.Now()
 	begun, err := i.cfg.CallLog.Begin(ctx, share.Owner{Tenant: h.tenant, Identity: chargedFor(&call.Caller)}, h.callID,
 		call.Timeout+call.Allowance, func(ctx context.Context, rec registry.Record) (registry.Result, error) {
 			return i.runHeld(ctx, h, call, &rec, gone)
@@ -154,8 +166,8 @@ func (i *Invoker) callerGone(ctx context.Context, caller auth.Identity, asked ti
 	return false, err
 }
 
-// runHeld checks a call again, because anything may have changed since the request, and runs it. If its device sleeps, it
-// returns to the queue.
+// runHeld checks a call again, because anything may have changed since the request, and runs it. If its device sleeps,
+// it returns to the queue.
 func (i *Invoker) runHeld(
 	ctx context.Context, h waiting, call heldCall, rec *registry.Record, gone bool,
 ) (registry.Result, error) {
@@ -179,7 +191,7 @@ func (i *Invoker) runHeld(
 		err = undispatched(err)
 	}
 	again := i.queueHeld(ctx, h, &call, p, err)
-	if err == nil && !h.expires.IsZero() && !time.Now().Before(h.expires) {
+	if err == nil && h.overdue(rec) {
 		again = &registry.HeldAgain{Until: h.expires} // the sweep ends it
 	}
 	if again != nil {

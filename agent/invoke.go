@@ -253,7 +253,7 @@ func (i *Invoker) invokeDurable(ctx context.Context, p *prepared, deferred bool,
 		case <-ctx.Done(): // the call continues
 		}
 	}
-	return i.follow(ctx, req, stored, digest, !created, start, out)
+	return i.follow(ctx, p, stored, !created, start, out)
 }
 
 // runDurable asks for the approval that a durable call needs, and runs its tool. It returns the result to store.
@@ -305,7 +305,7 @@ func (i *Invoker) deferCall(ctx context.Context, p *prepared, out *Outcome) erro
 		req.counted = true // counted when the call has ended
 		out.Approvers = p.approval.Approvers
 	}
-	return i.follow(ctx, req, stored, p.rec.RequestDigest, !created, p.start, out)
+	return i.follow(ctx, p, stored, !created, p.start, out)
 }
 
 // finish runs the amending hooks on the outcome of a call, which its caller reads, and records whether the tool ran.

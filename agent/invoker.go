@@ -109,7 +109,8 @@ type Config struct {
 	Log        *slog.Logger      // default: discard
 	Tracer     trace.Tracer      // continues the traces of held calls; default: off
 
-	// Wake is called after a call was queued for a device. It must not block. May be nil.
+	// Wake is called after a call was queued for a device, and when the device has left while calls wait for it. It must
+	// not block. May be nil.
 	Wake func(ctx context.Context, tenant, deviceID string)
 
 	ApprovalTimeout time.Duration // how long a person has to answer a model's question; default 2 min

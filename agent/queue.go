@@ -154,19 +154,38 @@ func (i *Invoker) queueCall(ctx context.Context, p *prepared, out *Outcome) erro
 	if err != nil {
 		return registry.UnlessLate(err, end)
 	}
-	if stored.State == registry.StateQueued && stored.RequestDigest == p.rec.RequestDigest {
-		// Also for a repeated request: the first one may have failed in between.
-		life := req.Queue
-		if !created {
-			life = time.Until(stored.Deadline)
-		}
-		out.Place, out.Expires, err = i.enqueue(ctx, p, stored.CallID, request, life)
+	if created {
+		out.Place, out.Expires, err = i.enqueue(ctx, p, stored.CallID, request, req.Queue)
 		if err != nil {
 			return i.notQueued(ctx, &stored, registry.UnlessLate(undispatched(err), end))
 		}
-		req.counted = req.counted || created // counted when the call has ended
+		req.counted = true // counted when the call has ended
 	}
-	return i.follow(ctx, req, stored, p.rec.RequestDigest, !created, p.start, out)
+	return i.follow(ctx, p, stored, !created, p.start, out)
+}
+
+// queueAgain adds the queued call of an earlier request to its queue, because that request may have failed before it
+// did. A call that is in its queue keeps its place.
+func (i *Invoker) queueAgain(ctx context.Context, p *prepared, rec *registry.Record, out *Outcome) error {
+	p.queue = rec.Queue
+	p.route.Session = registry.Session{
+		Key: registry.Key{Tenant: rec.Tenant, Session: rec.SessionID}, DeviceID: rec.DeviceID,
+	}
+	request, err := json.Marshal(i.held(ctx, p, ""))
+	if err != nil {
+		return err
+	}
+	end := p.end()
+	ctx = timed{ctx, end}
+	out.Place, out.Expires, err = i.enqueue(ctx, p, rec.CallID, request, time.Until(rec.Deadline))
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, registry.CodeBusy): // it is not in the queue, and does not fit
+		return i.notQueued(ctx, rec, undispatched(err))
+	default:
+		return registry.UnlessLate(registry.AsError(err).With(registry.DispatchedUnknown), end)
+	}
 }
 
 // notQueued ends the record of a call that Enqueue refused, and returns why. If the store's answer was lost, the call
@@ -189,10 +208,17 @@ func (i *Invoker) enqueue(
 	place, expires, err = i.cfg.Queue.Enqueue(ctx, registry.QueuedCall{
 		Tenant: caller.Tenant, CallID: callID, Device: p.queue, Identity: chargedFor(caller), Request: request,
 	}, device.DeviceID, max(life, time.Millisecond))
-	if err == nil && i.cfg.Wake != nil {
-		i.cfg.Wake(ctx, caller.Tenant, device.DeviceID)
+	if err == nil {
+		i.WakeDevice(ctx, caller.Tenant, device.DeviceID)
 	}
 	return place, expires, err
+}
+
+// WakeDevice sends a push to a device for which calls wait, if that is set up. It does not block.
+func (i *Invoker) WakeDevice(ctx context.Context, tenant, deviceID string) {
+	if i.cfg.Wake != nil {
+		i.cfg.Wake(ctx, tenant, deviceID)
+	}
 }
 
 // mayQueue reports whether a call that failed with err may be queued: it has not reached its device, which is known by
@@ -240,8 +266,8 @@ func (i *Invoker) queueUntil(ctx context.Context, p *prepared, call *heldCall, u
 	return &registry.HeldAgain{Until: expires}
 }
 
-// queueHeld returns a held call that failed with err to the queue of its device, or adds it there. Nil: the call goes on,
-// or ends with err.
+// queueHeld returns a held call that failed with err to the queue of its device, or adds it there. Nil: the call goes
+// on, or ends with err.
 func (i *Invoker) queueHeld(ctx context.Context, h waiting, call *heldCall, p *prepared, err error) error {
 	switch {
 	case call.Queue.IsZero():

@@ -130,12 +130,14 @@ func (s *Store) Dequeue(ctx context.Context, tenant, device, callID string) (boo
 	return c.Int() == 1, err
 }
 
-// due reads what has expired and the sums of each tenant that has queues.
+// due reads what has expired and the sums of tenants that have queues: of queueTenants of them, without the first skip.
+// The order is by the end of their queues, latest first. A call that is added can only move its tenant to the front, so
+// a reader that skips those it has read misses none.
 func (s *Store) due(
-	ctx context.Context, limit int, again time.Duration,
+	ctx context.Context, skip int64, limit int, again time.Duration,
 ) (calls []registry.QueuedCall, stats map[string]registry.QueueStats, err error) {
 	now := time.Now().UnixMilli()
-	c, err := s.conn.Do(ctx, "ZREVRANGEBYSCORE", queuesKey, "+inf", now, "LIMIT", 0, queueTenants)
+	c, err := s.conn.Do(ctx, "ZREVRANGEBYSCORE", queuesKey, "+inf", now, "LIMIT", skip, queueTenants)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -169,15 +171,23 @@ func (s *Store) due(
 	return calls, stats, nil
 }
 
-// DueQueued implements registry.QueueStore.
+// DueQueued implements registry.QueueStore. With more than queueTenants tenants, each call reads the next of them.
 func (s *Store) DueQueued(ctx context.Context, limit int, again time.Duration) ([]registry.QueuedCall, error) {
-	calls, _, err := s.due(ctx, limit, again)
+	skip := s.swept.Load()
+	calls, stats, err := s.due(ctx, skip, limit, again)
+	if err == nil && len(calls) < limit {
+		next := skip + queueTenants
+		if len(stats) < queueTenants {
+			next = 0
+		}
+		s.swept.CompareAndSwap(skip, next)
+	}
 	return calls, err
 }
 
 // QueueStats implements registry.QueueStore.
 func (s *Store) QueueStats(ctx context.Context) (map[string]registry.QueueStats, error) {
-	_, stats, err := s.due(ctx, 0, 0)
+	_, stats, err := s.due(ctx, 0, 0, 0)
 	return stats, err
 }
 

@@ -78,3 +78,32 @@ func TestQueuesLeaveNothingBehind(t *testing.T) {
 		t.Error("nothing was looked at")
 	}
 }
+
+// Every tenant's calls expire, however many tenants have queues.
+func TestCallsOfManyTenantsExpire(t *testing.T) {
+	s, ctx := storeOn(t, Options{Limits: registry.Limits{Retention: time.Minute}}), context.Background()
+	bound := registry.QueueBound{Calls: 2, Bytes: 1 << 20}
+	add := func(tenant string, life time.Duration) {
+		c := registry.QueuedCall{Tenant: tenant, CallID: tenant, Device: "u", Request: []byte("{}")}
+		_, _, err := s.Enqueue(ctx, c, life, registry.QueueBounds{Device: bound, Identity: bound, Tenant: bound})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("due", time.Millisecond)
+	for i := range queueTenants {
+		add(fmt.Sprintf("later-%d", i), time.Hour)
+	}
+	for looks := 0; ; looks++ {
+		due, err := s.DueQueued(ctx, 10, time.Minute)
+		if err != nil || looks > 2 {
+			t.Fatalf("not found in %d looks: %v", looks, err)
+		}
+		if len(due) == 1 && due[0].CallID == "due" {
+			break
+		}
+	}
+	if n := s.swept.Load(); n != 0 {
+		t.Errorf("the next look skips %d tenants", n)
+	}
+}

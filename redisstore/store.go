@@ -75,6 +75,7 @@ type Store struct {
 	tenantStore
 
 	conn   *redisconn.Conn
+	swept  atomic.Int64 // tenants with queues that DueQueued skips: it has read them
 	follow *follower
 	signer *signed.Signer
 	log    *slog.Logger

@@ -67,8 +67,8 @@ func (c Code) Error() string { return string(c) }
 // transient reports whether a failure with this code may be temporary.
 func (c Code) transient() bool {
 	switch c {
-	case CodeNotConnected, CodeNeedsForeground, CodeRateLimited, CodeBusy, CodeConnectionLost, CodeLost, CodeStoreUnavailable,
-		CodeDraining, CodeTimeout, CodeNotOwner:
+	case CodeNotConnected, CodeNeedsForeground, CodeRateLimited, CodeBusy, CodeConnectionLost, CodeLost,
+		CodeStoreUnavailable, CodeDraining, CodeTimeout, CodeNotOwner:
 		return true
 	default:
 		return false

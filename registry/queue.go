@@ -64,8 +64,8 @@ type QueueStore interface {
 	// Dequeue removes a call from its device's queue. It reports whether the call was there.
 	Dequeue(ctx context.Context, tenant, device, callID string) (bool, error)
 
-	// DueQueued returns calls that have expired, of all tenants, at most limit, without their requests. Such a call is
-	// returned again after at least again.
+	// DueQueued returns calls that have expired, at most limit of a tenant, without their requests. It may need several
+	// calls to reach every tenant. A call is returned again after at least again.
 	DueQueued(ctx context.Context, limit int, again time.Duration) ([]QueuedCall, error)
 
 	// QueueStats returns what waits, by tenant.

@@ -120,6 +120,10 @@ const (
 	ModeAsync = "async"
 )
 
+// MaxSteps is about how many steps a timeline keeps. Only a call that returns to its queue again and again has so many:
+// each further step replaces the two before it.
+const MaxSteps = 64
+
 // Apply applies an event. It returns false, and changes nothing, if the event does not apply in this state.
 func (r *Record) Apply(e Event, c Change, at time.Time) bool {
 	next, ok := r.State.Next(e)
@@ -131,6 +135,9 @@ func (r *Record) Apply(e Event, c Change, at time.Time) bool {
 	doubted := r.State == StateDelivered && c.Err != nil && c.Err.Dispatched == DispatchedUnknown
 	r.Late = r.State.Final()
 	r.State = next
+	if n := len(r.Timeline); n > MaxSteps { // others may read the slice
+		r.Timeline = slices.Clone(r.Timeline[:n-2])
+	}
 	r.Timeline = append(r.Timeline, Step{State: next, At: at})
 	if d := next.Dispatched(); d != "" {
 		r.Dispatched = d

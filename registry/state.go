@@ -78,8 +78,9 @@ func transitions() map[State]map[Event]State {
 	undelivered := map[Event]State{EventReject: StateRejected, EventExpire: StateExpired}
 	delivering := map[Event]State{EventDeliver: StateDelivered, EventRun: StateRunning}
 	return map[State]map[Event]State{
-		StateQueued:    union(map[Event]State{EventAccept: StateAccepted, EventCancel: StateCancelled}, undelivered),
-		StateAccepted:  union(map[Event]State{EventRoute: StateRouted, EventQueue: StateQueued}, delivering, answered, ended, undelivered),
+		StateQueued: union(map[Event]State{EventAccept: StateAccepted, EventCancel: StateCancelled}, undelivered),
+		StateAccepted: union(map[Event]State{EventRoute: StateRouted, EventQueue: StateQueued},
+			delivering, answered, ended, undelivered),
 		StateRouted:    union(delivering, answered, ended, undelivered),
 		StateDelivered: union(map[Event]State{EventRun: StateRunning, EventReturn: StateAccepted}, answered, ended),
 		StateRunning:   union(answered, ended),

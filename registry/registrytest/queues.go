@@ -129,7 +129,7 @@ var queueTests = []subtest{
 			moved.Applied {
 			f.Errorf("delivered from the queue: %+v %v", moved, err)
 		}
-		for range 2 {
+		for range registry.MaxSteps {
 			got, begun, err := f.store.BeginCall(f.ctx, f.tenant, f.id, "pod-b", time.Minute)
 			if f.must(err); !begun || got.State != registry.StateAccepted || got.Pod != "pod-b" {
 				f.Errorf("begun %v: %+v", begun, got)
@@ -142,6 +142,10 @@ var queueTests = []subtest{
 			if f.must(err); !moved.Applied || moved.Record.State != registry.StateQueued ||
 				!moved.Record.Deadline.Equal(until) {
 				f.Errorf("returned: %+v", moved)
+			}
+			if steps := moved.Record.Timeline; len(steps) > 1+registry.MaxSteps || !slices.Equal(steps[:1], stored.Timeline) ||
+				steps[len(steps)-2].State != registry.StateAccepted || steps[len(steps)-1].State != registry.StateQueued {
+				f.Fatalf("timeline of %d steps: %+v", len(steps), steps)
 			}
 		}
 		events, err := f.store.CallEvents(f.ctx, f.tenant, f.id, "", 10)

@@ -284,6 +284,9 @@ func (l *LocalSession) Leave(ctx context.Context, back time.Duration) {
 		l.hub.log.Warn("session not released; its keys expire by themselves",
 			"session", l.key.Session, "error", err)
 	}
+	if !ended {
+		l.hub.registered(l) // calls may still wait for the device
+	}
 }
 
 // rejoin takes over the calls in flight of the former connection, except those that end meanwhile (see

@@ -43,7 +43,8 @@ const (
 	queueCount    = 5
 	queueSweepAt  = 200               // calls that one sweep ends
 	queueAgain    = 10 * time.Second  // until a sweep looks again at a call that has begun
-	queueRetry    = time.Second       // before a delivery that failed is tried again
+	queueRetry    = time.Second       // before a delivery that failed is tried again; doubles with each failure
+	queueSlow     = 8 * time.Second   // at most
 	queueWait     = 5 * time.Second   // between two looks at a call that another pod runs
 	queuePaused   = time.Duration(-1) // until the device comes to the foreground, or the next refresh
 )
@@ -52,6 +53,9 @@ const (
 // which pod starts it, and whether it may still run. It ends a call that must not run.
 type QueueStarter interface {
 	StartQueued(ctx context.Context, to registry.Session, c registry.QueuedCall) (begun bool, err error)
+
+	// WakeDevice is called when a device has left while calls wait for it. It must not block.
+	WakeDevice(ctx context.Context, tenant, deviceID string)
 }
 
 // Queue gives devices of this pod the calls that wait for them, one at a time for each device, in order. It is safe for
@@ -78,7 +82,7 @@ type Queue struct {
 	mu      sync.Mutex
 	starter QueueStarter // nil until Serve
 	noted   map[*LocalSession]struct{}
-	drains  map[string]bool // by tenant and DeviceKey: those that run; true: look again afterwards
+	drains  map[string]*LocalSession // by tenant and DeviceKey: those that run, and what to note afterwards; nil: nothing
 	closed  bool
 }
 
@@ -87,7 +91,7 @@ func newQueue(c core, cfg PodConfig, hub *Hub, calls *Calls) *Queue {
 	return &Queue{
 		core: c, bounds: cfg.Queue.bounds(), hub: hub, ended: calls, ctx: ctx, cancel: cancel,
 		places: share.New(share.Bounds{Pod: maxDeliveries, Identity: maxDeliveries, Waiting: maxDelayed}),
-		signal: make(chan struct{}, 1), noted: make(map[*LocalSession]struct{}), drains: make(map[string]bool),
+		signal: make(chan struct{}, 1), noted: make(map[*LocalSession]struct{}), drains: make(map[string]*LocalSession),
 	}
 }
 
@@ -127,7 +131,8 @@ func (q *Queue) wake() {
 	}
 }
 
-// note makes the pod look for calls that wait for a session's device. It does not block.
+// note makes the pod look for calls that wait for a session's device: to start them or, if the session has ended, to
+// wake the device. It does not block.
 func (q *Queue) note(l *LocalSession) {
 	if l.deviceKey() == "" || len(l.Tools()) == 0 { // it may be about to register its tools
 		return
@@ -194,18 +199,18 @@ func (q *Queue) start(l *LocalSession, device string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if _, runs := q.drains[name]; runs || q.closed {
-		q.drains[name] = true
+		q.drains[name] = l
 		return
 	}
-	q.drains[name] = false
+	q.drains[name] = nil
 	q.wg.Go(func() {
 		q.drain(l, device)
 		q.mu.Lock()
-		again := q.drains[name]
+		next := q.drains[name]
 		delete(q.drains, name)
 		q.mu.Unlock()
-		if again {
-			q.note(l)
+		if next != nil {
+			q.note(next)
 		}
 	})
 }
@@ -222,6 +227,7 @@ func (q *Queue) drain(l *LocalSession, device string) {
 		return // the next refresh looks again
 	}
 	defer place.Release()
+	deviceID := l.Session().DeviceID
 	for wait := time.Duration(0); q.here(l, device); {
 		if wait > 0 && pause.For(q.ctx, wait) != nil {
 			return
@@ -236,12 +242,16 @@ func (q *Queue) drain(l *LocalSession, device string) {
 		case !ok:
 			return
 		default:
+			before := wait
 			if wait = q.deliver(l, c); wait == queuePaused {
 				return
 			}
+			if wait == queueRetry {
+				wait = min(max(wait, 2*before), queueSlow)
+			}
 		}
 	}
-	q.hand(l.key.Tenant, device)
+	q.hand(l.key.Tenant, device, deviceID)
 }
 
 // deliver runs the first call of a queue. It returns how long to wait before the next look at the queue.
@@ -305,8 +315,8 @@ func (q *Queue) settle(c registry.QueuedCall, begun bool) time.Duration {
 	return 0
 }
 
-// leftBehind reports whether a call was begun and not delivered, and nothing runs it: its pod is dead, or this one could
-// not return it to the queue.
+// leftBehind reports whether a call was begun and not delivered, and nothing runs it: its pod is dead, or this one
+// could not return it to the queue.
 func (q *Queue) leftBehind(ctx context.Context, rec *registry.Record) (bool, error) {
 	if rec.State != registry.StateAccepted {
 		return false, nil
@@ -340,38 +350,41 @@ func (c *Calls) leaveQueue(ctx context.Context, rec *registry.Record) {
 	}
 }
 
-// hand tells the pod that has a device now that calls may wait for it.
-func (q *Queue) hand(tenant, device string) {
+// hand tells the pod that has a device now that calls wait for it. If none has it, the device is woken.
+func (q *Queue) hand(tenant, device, deviceID string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.ctx), storeTimeout)
 	defer cancel()
-	c, ok, err := q.store.QueueHead(ctx, tenant, device)
-	if err != nil || !ok {
+	if waits, err := q.Waits(ctx, tenant, device); err != nil || !waits {
 		return // a refresh finds it
 	}
-	rec, err := q.ended.calls.ReadCall(ctx, tenant, c.CallID)
-	if err == nil {
-		q.tell(ctx, tenant, device, rec.DeviceID)
+	if !q.tell(ctx, tenant, device, deviceID) {
+		q.serves().WakeDevice(ctx, tenant, deviceID)
 	}
 }
 
-// tell tells the pods of a device's sessions that calls wait for it.
-func (q *Queue) tell(ctx context.Context, tenant, device, deviceID string) {
+// tell tells the pods of a device's sessions that calls wait for it, and reports whether there are any.
+func (q *Queue) tell(ctx context.Context, tenant, device, deviceID string) (any bool) {
 	query := registry.Query{Tenant: tenant, Target: registry.Target{DeviceID: deviceID}, Limit: maxQueueLook, Newest: true}
 	found, _, err := q.store.List(ctx, query)
 	if err != nil {
 		q.log.Debug("device of a queued call not looked for; a refresh finds it", "error", err)
-		return
+		return false
 	}
 	for i := range found {
 		s := &found[i].Session
-		switch l := q.hub.Get(s.Key); {
-		case s.DeviceKey() != device:
-		case l != nil:
-			q.note(l)
-		default:
-			q.trySend(ctx, s.Pod, registry.Envelope{Kind: registry.EnvelopeQueue, Tenant: tenant, Session: s.Key.Session})
+		if s.DeviceKey() != device {
+			continue
 		}
+		any = true
+		if l := q.hub.Get(s.Key); l != nil {
+			q.note(l)
+			continue
+		}
+		q.trySend(ctx, s.Pod, registry.Envelope{
+			Kind: registry.EnvelopeQueue, Tenant: tenant, Session: s.Key.Session,
+		})
 	}
+	return any
 }
 
 // Enqueue adds a call to the queue of a device and returns its place and when it expires. If the device has connected
