@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/gorilla/websocket"
@@ -22,6 +23,7 @@ import (
 type rawDevice struct {
 	*testing.T
 	conn  *websocket.Conn
+	write sync.Mutex // one frame at a time
 	calls chan rawCall
 	other chan string // frames of other types
 }
@@ -34,7 +36,7 @@ type rawCall struct {
 
 func (p *pairingPods) rawDevice(pod int, session, token, hello, tools string) *rawDevice {
 	p.Helper()
-	d := &rawDevice{p.T, nil, make(chan rawCall, 256), make(chan string, 256)}
+	d := &rawDevice{T: p.T, calls: make(chan rawCall, 256), other: make(chan string, 256)}
 	d.conn = connect(p.T, p.urls[pod], session, token)
 	d.send(hello)
 	d.send(`{"type":"register_tools","tools":` + tools + `}`)
@@ -64,6 +66,8 @@ func (p *pairingPods) rawDevice(pod int, session, token, hello, tools string) *r
 
 func (d *rawDevice) send(frame string) {
 	d.Helper()
+	d.write.Lock()
+	defer d.write.Unlock()
 	if err := d.conn.WriteMessage(websocket.TextMessage, []byte(frame)); err != nil {
 		d.Error(err)
 	}
@@ -110,8 +114,10 @@ func (d *rawDevice) answerAll(output string) {
 		for {
 			select {
 			case c := <-d.calls:
+				d.write.Lock()
 				_ = d.conn.WriteMessage(websocket.TextMessage,
 					fmt.Appendf(nil, `{"type":"tool_result","id":%q,"output":%q}`, c.ID, output))
+				d.write.Unlock()
 			case <-d.Context().Done():
 				return
 			}

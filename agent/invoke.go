@@ -363,7 +363,10 @@ func (i *Invoker) recordOf(p *prepared, session *registry.Session) *registry.Rec
 
 // approvalAllowance returns how much longer than its timeout a call may take because its own calls wait for approval.
 func (i *Invoker) approvalAllowance(p *prepared) time.Duration {
-	if p.local == nil || !p.within.IsZero() { // a hard end includes approvals
+	if p.local == nil {
+		return 0
+	}
+	if _, group := madeBy(p.local).(GroupTool); group && !p.within.IsZero() { // its end includes approvals
 		return 0
 	}
 	if _, calls := madeBy(p.local).(DeviceCaller); !calls {

@@ -411,5 +411,5 @@ func (s *consoleStage) waitingTools() {
 		return button;
 	})()`)
 	s.see("Not paired")
-	s.gone("Connected")
+	s.see("Away")
 }

@@ -1980,7 +1980,7 @@ class OpenAIToolList(_OpenAIToolList, total=False):
     output_schemas: OutputSchemas
 
 
-Ordered = Literal[True, False, "tool"]
+Ordered = Any
 """Ordered makes the calls that set it run one at a time on a device, in the order in which they were accepted. `true`:
 the calls of the session with `true`. `tool`: the calls of the tool with `tool`. An asynchronous call is accepted when
 the response arrives. The timeout includes the wait. Tools of the gateway ignore it.

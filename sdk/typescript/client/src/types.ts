@@ -1355,7 +1355,7 @@ export type OpenAIToolList = {
 };
 
 /** Ordered makes the calls that set it run one at a time on a device, in the order in which they were accepted. `true`: the calls of the session with `true`. `tool`: the calls of the tool with `tool`. An asynchronous call is accepted when the response arrives. The timeout includes the wait. Tools of the gateway ignore it. */
-export type Ordered = true | false | "tool";
+export type Ordered = unknown;
 
 /** The JSON Schema (2020-12) of the tool's output; absent if unknown. Results are checked against it. */
 export type OutputSchema = Record<string, unknown>;
