@@ -10,6 +10,7 @@ import (
 
 	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/agent/blobs"
+	"github.com/farhand/farhand/agent/wake"
 	"github.com/farhand/farhand/registry/memory"
 )
 
@@ -54,8 +55,8 @@ func TestRoutesAreDocumented(t *testing.T) {
 	}
 	h := &handler{Config: Config{
 		Device: http.NotFoundHandler(), DeviceMCP: http.NotFoundHandler(), Metrics: http.NotFoundHandler(),
-		Pairing: &pairing.Service{},
-		Files:   &blobs.Service{}, Defaults: memory.New(memory.Options{}), Tenants: memory.New(memory.Options{}),
+		Pairing: &pairing.Service{}, Wakes: &wake.Service{},
+		Files: &blobs.Service{}, Defaults: memory.New(memory.Options{}), Tenants: memory.New(memory.Options{}),
 	}}
 	braces := regexp.MustCompile(`[:*]([a-z]+)`)
 	for _, r := range h.routes() {
