@@ -68,6 +68,7 @@ var elsewhere = map[string]map[string]string{
 		"browsers": "TestBrowsersAreShared",
 	},
 	"..": {
+		"devices of group calls":  "TestGroupCallSharesThePod",
 		"calls to one MCP server": "TestMCPServerIsShared",
 	},
 	"../registry/routing": {
@@ -81,6 +82,7 @@ var elsewhere = map[string]map[string]string{
 		"unwritten feed lines and records":                          "TestTheRecorderHasRoomForOtherTenants",
 		"asynchronous and idempotent calls":                         "TestRunningCallsAreShared",
 		"calls from other pods to stateful tools here":              "TestErrandsAreShared",
+		"deliveries of queued calls":                                "TestDeliveriesAreShared",
 	},
 	"../ws": {
 		"unhandled device messages (bytes)":                   "TestOneTenantDoesNotCrowdOutAnother",

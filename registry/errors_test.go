@@ -46,7 +46,7 @@ func TestAsErrorHidesWhatItDoesNotKnow(t *testing.T) {
 func TestRetryable(t *testing.T) {
 	transient := map[Code]bool{
 		CodeNotConnected: true, CodeRateLimited: true, CodeBusy: true, CodeConnectionLost: true, CodeLost: true,
-		CodeStoreUnavailable: true, CodeDraining: true, CodeTimeout: true,
+		CodeStoreUnavailable: true, CodeDraining: true, CodeTimeout: true, CodeNeedsForeground: true,
 	}
 	for _, code := range Codes() {
 		e := Errorf(code, "x")
