@@ -36,8 +36,8 @@ type Approvals interface {
 	Await(ctx context.Context, a registry.Approval) (registry.Approval, error)
 }
 
-// ruleRepeats is the rule by which a turn asks before it reaches people a second time with the same arguments. No policy
-// has to have it.
+// ruleRepeats is the rule by which a turn asks before it reaches people a second time with the same arguments. No
+// policy has to have it.
 const ruleRepeats = "repeated"
 
 // repeats reports whether the call reaches people as an earlier call of its turn did.
@@ -121,7 +121,8 @@ func approvalOf(inv *Invocation) registry.Approval {
 	terms := inv.Policy.Terms(inv.Marks)
 	a := registry.Approval{
 		ID: registry.NewApprovalID(), Tenant: inv.Caller.Tenant, CallID: inv.CallID, Tool: inv.Spec.Name,
-		Effects: inv.Spec.Declared(), DefinitionHash: inv.Spec.Hash(), ArgsDigest: hex.EncodeToString(digest[:]), Args: inv.Args,
+		Effects: inv.Spec.Declared(), DefinitionHash: inv.Spec.Hash(),
+		ArgsDigest: hex.EncodeToString(digest[:]), Args: inv.Args,
 		SessionID: inv.Session.Key.Session, DeviceID: inv.Session.DeviceID, DeviceName: inv.Session.DeviceName,
 		Owner:     cmp.Or(inv.Session.UserID, inv.Caller.User), // who must approve
 		Unowned:   inv.Session.UserID == "" && inv.Session.Key.Session != "",

@@ -188,7 +188,8 @@ func (i *Invoker) admit(ctx context.Context, p *prepared) (err error) {
 	if err = p.inv.Policy.Err(); err != nil {
 		return err
 	}
-	if p.queue == "" && p.route.Session.InBackground() && p.inv.Spec.Effects.Foreground() { // before a person or a limit is asked
+	// Before a person or a limit is asked.
+	if p.queue == "" && p.route.Session.InBackground() && p.inv.Spec.Effects.Foreground() {
 		return registry.NeedsForeground(p.inv.Spec.Name)
 	}
 	p.inv.Timeout = i.clamp(p.req.Timeout, p.route.Spec.Timeout())

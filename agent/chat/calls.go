@@ -82,8 +82,8 @@ func (c *call) reachesPeople() string {
 }
 
 // noteTwice is the result of a call that reaches people and stands twice in one answer.
-const noteTwice = "not run: this answer has the same call before, and it reaches people. If they should get it twice, " +
-	"call it again; a person is then asked"
+const noteTwice = "not run: this answer has the same call before, and it reaches people. If they should get it " +
+	"twice, call it again; a person is then asked"
 
 // definitions returns what other devices and MCP servers say of their tools.
 func (c *call) definitions() string {
