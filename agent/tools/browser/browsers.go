@@ -156,6 +156,7 @@ func (b *Browsers) acquireSlot(ctx context.Context, session Session, make bool) 
 			return nil, err
 		}
 		if !s.closed {
+			s.uses++
 			return s, nil
 		}
 		s.release() // closed meanwhile
@@ -239,12 +240,12 @@ func (b *Browsers) leave(s *slot) {
 	s.release()
 }
 
-// armIdle closes the slot after the idle timeout. The caller holds the turn.
+// armIdle closes the slot after the idle timeout, unless it is used again before. The caller holds the turn.
 func (b *Browsers) armIdle(s *slot) {
 	if s.idle != nil {
-		s.idle.Reset(b.cfg.Idle)
-		return
+		s.idle.Stop()
 	}
+	uses := s.uses
 	s.idle = time.AfterFunc(b.cfg.Idle, func() {
 		b.mu.Lock()
 		if b.closed {
@@ -254,10 +255,8 @@ func (b *Browsers) armIdle(s *slot) {
 		b.running.Add(1)
 		b.mu.Unlock()
 		defer b.running.Done()
-		if !s.tryAcquire() {
-			return // in use: leave arms the timer again
-		}
-		if !s.closed {
+		_ = s.acquire(context.Background()) // the use that armed the timer may not have released it yet
+		if !s.closed && s.uses == uses {
 			b.closeSlot(s)
 		}
 		s.release()

@@ -276,12 +276,13 @@ type slot struct {
 	browser *chromium // nil: not started
 	closed  bool      // the slot was closed; callers must get a new one
 	lost    error     // why the last browser ended by itself; nil: it did not
+	uses    int       // how often acquireSlot took the turn
+	idle    *time.Timer
 
 	mu       sync.Mutex
 	used     time.Time // when the turn was last released
 	running  *chromium // same as browser, for callers without the turn
 	released bool      // no further browser may start
-	idle     *time.Timer
 }
 
 func newSlot(s Session, place *share.Grant) *slot {
