@@ -71,8 +71,10 @@ func TestOfficialClientDoesNotRepeatATurn(t *testing.T) {
 	// The client is a module of its own, so that the product does not depend on it.
 	client := exec.CommandContext(t.Context(), "go", "run", ".", f.pods[0].server.URL+"/v1", token)
 	client.Dir = "testdata/openai"
-	said, err := client.CombinedOutput()
+	var building strings.Builder
+	client.Stderr = &building
+	said, err := client.Output()
 	if err != nil || !strings.HasPrefix(string(said), "failed: ") || len(a.completed) != 1 {
-		t.Errorf("asked %d times: %v: %s", len(a.completed), err, said)
+		t.Errorf("asked %d times: %v: %s%s", len(a.completed), err, said, &building)
 	}
 }
