@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"strconv"
 	"sync"
@@ -228,8 +227,7 @@ func (r *request) resultOf(out *agent.Outcome, err error) (result, error) {
 func (r *request) queuedResult(out *agent.Outcome) result {
 	text := "The call waits for its device, which sleeps."
 	if out.Place > 0 {
-		text = fmt.Sprintf("The device sleeps. The call is queued at place %d and runs when the device is back, at the latest "+
-			"at %s. GET /api/calls/%s returns its outcome.", out.Place, out.Expires.UTC().Format(time.RFC3339), out.CallID)
+		text = out.QueueText() + " GET /api/calls/" + out.CallID + " returns its outcome."
 	}
 	res := result{meta: strictjson.AppendString([]byte(`"`+metaCall+`":`), out.CallID)}
 	res.members = append(strictjson.AppendString([]byte(`"content":[{"type":"text","text":`), text), "}]"...)

@@ -204,7 +204,7 @@ const (
 // a longer lostAfter, they may end before the record is there. If more than half of the slots are taken, it returns 1:
 // many answers to unknown calls must not keep others from their slots.
 func (p *Hub) movedTries() int {
-	if p.late.places.Stats().Held > maxLate/2 {
+	if p.late.slots.Stats().Held > maxLate/2 {
 		return 1
 	}
 	return int(min(lostAfter(p.sendTimeout)+lateWrites, taskTimeout-2*latePause) / latePause)

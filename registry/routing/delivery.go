@@ -10,21 +10,21 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// note makes the pod look for calls that wait for a session's device: to start them or, if the session has ended, to
+// check makes the pod look for calls that wait for a session's device: to start them or, if the session has ended, to
 // wake the device. It does not block.
-func (q *Queue) note(l *LocalSession) {
+func (q *Queue) check(l *LocalSession) {
 	if l.deviceKey() == "" || len(l.Tools()) == 0 { // it may be about to register its tools
 		return
 	}
 	q.mu.Lock()
 	if !q.closed {
-		q.noted[l] = struct{}{}
+		q.unchecked[l] = struct{}{}
 	}
 	q.mu.Unlock()
 	q.wake()
 }
 
-// lookUntil looks for the queues of noted sessions until the pod closes.
+// lookUntil looks for the queues of these sessions until the pod closes.
 func (q *Queue) lookUntil() {
 	for {
 		select {
@@ -35,10 +35,10 @@ func (q *Queue) lookUntil() {
 		q.mu.Lock()
 		byTenant := make(map[string][]*LocalSession)
 		if q.starter != nil {
-			for l := range q.noted {
+			for l := range q.unchecked {
 				byTenant[l.key.Tenant] = append(byTenant[l.key.Tenant], l)
 			}
-			clear(q.noted)
+			clear(q.unchecked)
 		}
 		q.mu.Unlock()
 		for tenant, sessions := range byTenant {
@@ -61,7 +61,7 @@ func (q *Queue) look(tenant string, sessions []*LocalSession) {
 		q.log.Debug("queues not read; the pod retries", "error", err)
 		_ = pause.For(q.ctx, queueRetry)
 		for _, l := range sessions {
-			q.note(l)
+			q.check(l)
 		}
 		return
 	}
@@ -89,7 +89,7 @@ func (q *Queue) start(l *LocalSession, device string) {
 		delete(q.drains, name)
 		q.mu.Unlock()
 		if next != nil {
-			q.note(next)
+			q.check(next)
 		}
 	})
 }
@@ -101,11 +101,11 @@ func (q *Queue) here(l *LocalSession, device string) bool {
 
 // drain gives a device the calls that wait for it until the queue is empty, or the device has left.
 func (q *Queue) drain(l *LocalSession, device string) {
-	place, err := q.places.Acquire(q.ctx, share.Owner{Tenant: l.key.Tenant}, 1)
+	slot, err := q.slots.Acquire(q.ctx, share.Owner{Tenant: l.key.Tenant}, 1)
 	if err != nil {
 		return // the next refresh looks again
 	}
-	defer place.Release()
+	defer slot.Release()
 	deviceID := l.Session().DeviceID
 	for wait := time.Duration(0); q.here(l, device); {
 		if wait > 0 && pause.For(q.ctx, wait) != nil {
@@ -130,7 +130,7 @@ func (q *Queue) drain(l *LocalSession, device string) {
 			}
 		}
 	}
-	q.hand(l.key.Tenant, device, deviceID)
+	q.handOver(l.key.Tenant, device, deviceID)
 }
 
 // deliver runs the first call of a queue. It returns how long to wait before the next look at the queue.
@@ -229,20 +229,20 @@ func (c *Calls) leaveQueue(ctx context.Context, rec *registry.Record) {
 	}
 }
 
-// hand tells the pod that has a device now that calls wait for it. If none has it, the device is woken.
-func (q *Queue) hand(tenant, device, deviceID string) {
+// handOver notifies the pod that has a device now that calls wait for it. If none has it, the device is woken.
+func (q *Queue) handOver(tenant, device, deviceID string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.ctx), storeTimeout)
 	defer cancel()
 	if waits, err := q.Waits(ctx, tenant, device); err != nil || !waits {
 		return // a refresh finds it
 	}
-	if !q.tell(ctx, tenant, device, deviceID) {
+	if !q.notify(ctx, tenant, device, deviceID) {
 		q.serves().WakeDevice(ctx, tenant, deviceID)
 	}
 }
 
-// tell tells the pods of a device's sessions that calls wait for it, and reports whether there are any.
-func (q *Queue) tell(ctx context.Context, tenant, device, deviceID string) (any bool) {
+// notify notifies the pods of a device's sessions that calls wait for it, and reports whether there are any.
+func (q *Queue) notify(ctx context.Context, tenant, device, deviceID string) (any bool) {
 	query := registry.Query{Tenant: tenant, Target: registry.Target{DeviceID: deviceID}, Limit: maxQueueLook, Newest: true}
 	found, _, err := q.store.List(ctx, query)
 	if err != nil {
@@ -256,7 +256,7 @@ func (q *Queue) tell(ctx context.Context, tenant, device, deviceID string) (any 
 		}
 		any = true
 		if l := q.hub.Get(s.Key); l != nil {
-			q.note(l)
+			q.check(l)
 			continue
 		}
 		q.trySend(ctx, s.Pod, registry.Envelope{

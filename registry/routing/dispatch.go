@@ -31,15 +31,15 @@ func (l *LocalSession) deliver(
 		key: l.key, callID: c.ID, tool: spec.Name, output: spec.OutputSchema, durable: durable, reply: reply,
 		session: l, span: span,
 	}
-	f.place = l.hub.lines.place(l.key, spec.Name, c.Order, c.Age)
-	if f.place != nil {
-		f.place.turn = func(ctx context.Context) { f.takeTurn(ctx, c, decided) }
+	f.turn = l.hub.orders.newTurn(l.key, spec.Name, c.Order, c.Age)
+	if f.turn != nil {
+		f.turn.begin = func(ctx context.Context) { f.takeTurn(ctx, c, decided) }
 	}
 	if err := l.track(f, c.Timeout); err != nil {
 		return nil, false, err
 	}
-	if f.place != nil {
-		if waits, err = l.hub.lines.join(f); waits {
+	if f.turn != nil {
+		if waits, err = l.hub.orders.join(f); waits {
 			return f, true, nil
 		} else if err != nil {
 			f.abandon()

@@ -41,7 +41,7 @@ type inFlightCall struct {
 	expires time.Time            // when it expires; set by track, then never changed
 	resume  *time.Timer          // set while the call is detached; guarded by detachedCalls.mu
 
-	mu      sync.Mutex    // only lines.mu is taken while it is held; LocalSession.mu may be held before
+	mu      sync.Mutex    // only orderedCalls.mu is taken while it is held; LocalSession.mu may be held before
 	session *LocalSession // its connection; the session's next one may take it over
 	state   flightState
 	ended   bool
@@ -52,7 +52,7 @@ type inFlightCall struct {
 
 	log callLog
 
-	place *place // in a line of ordered calls; nil: none
+	turn *turn // in a line of ordered calls; nil: none
 
 	span trace.Span // from the writing of the call to its end
 }
@@ -79,8 +79,8 @@ func (f *inFlightCall) endLocked() bool {
 	}
 	f.ended = true
 	f.timer.Stop()
-	if f.place != nil {
-		f.place.lines.leave(f)
+	if f.turn != nil {
+		f.turn.of.leave(f)
 	}
 	return true
 }

@@ -38,11 +38,11 @@ func (f *inFlightCall) finish(r registry.Reply) bool {
 	if !f.end() {
 		return false
 	}
-	f.tell(r)
+	f.sendReply(r)
 	return true
 }
 
-func (f *inFlightCall) tell(r registry.Reply) {
+func (f *inFlightCall) sendReply(r registry.Reply) {
 	r.CallID = f.callID
 	if r.Result != nil && !f.durable {
 		r.Tenant, r.Session = f.key.Tenant, f.key.Session
@@ -68,7 +68,7 @@ func failureOfReply(r registry.Reply) string {
 func (f *inFlightCall) loseConnection() {
 	if sent, ended := f.endUnlessSent(true); !sent {
 		if ended && f.leftWaiting() { // nothing will send it
-			f.tell(registry.Reply{Err: registry.NotConnected().With(registry.DispatchedNo)})
+			f.sendReply(registry.Reply{Err: registry.NotConnected().With(registry.DispatchedNo)})
 		}
 		return
 	}
@@ -132,7 +132,7 @@ func (f *inFlightCall) cancelAt(conn Conn, reason string) bool {
 		return f.finish(registry.Reply{Err: callCancelled(registry.DispatchedYes)})
 	}
 	if ended { // a send finds that the call has ended
-		f.tell(registry.Reply{Err: callCancelled(registry.DispatchedNo)})
+		f.sendReply(registry.Reply{Err: callCancelled(registry.DispatchedNo)})
 	}
 	return ended
 }

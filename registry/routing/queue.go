@@ -59,7 +59,7 @@ type QueueStarter interface {
 // Queue gives devices of this pod the calls that wait for them, one at a time for each device, in order. It is safe for
 // concurrent use.
 //
-//	note ──▶ look: does a queue wait? ──▶ drain: head ──▶ StartQueued ──▶ ended ──▶ Dequeue ──▶ next head
+//	check ──▶ look: does a queue wait? ──▶ drain: head ──▶ StartQueued ──▶ ended ──▶ Dequeue ──▶ next head
 //
 // A call stays in its queue until it has ended, so that the next one cannot begin on any pod. What a dead pod left is
 // found by the pod that has the device next, or by the sweep of expired calls.
@@ -68,7 +68,7 @@ type Queue struct {
 	bounds registry.QueueBounds
 	hub    *Hub
 	ended  *Calls
-	places *share.Pool
+	slots  *share.Pool
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -77,19 +77,19 @@ type Queue struct {
 
 	waiting, oldest atomic.Int64 // as Stats has them; read from the store with every queueCount-th sweep
 
-	mu      sync.Mutex
-	starter QueueStarter // nil until Serve
-	noted   map[*LocalSession]struct{}
-	drains  map[string]*LocalSession // by tenant and DeviceKey: those that run, and what to note afterwards; nil: nothing
-	closed  bool
+	mu        sync.Mutex
+	starter   QueueStarter // nil until Serve
+	unchecked map[*LocalSession]struct{}
+	drains    map[string]*LocalSession // by tenant and DeviceKey: those that run, and what to check afterwards; nil: nothing
+	closed    bool
 }
 
 func newQueue(c core, cfg PodConfig, hub *Hub, calls *Calls) *Queue {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Queue{
 		core: c, bounds: cfg.Queue.bounds(), hub: hub, ended: calls, ctx: ctx, cancel: cancel,
-		places: share.New(share.Bounds{Pod: maxDeliveries, Identity: maxDeliveries, Waiting: maxDelayed}),
-		signal: make(chan struct{}, 1), noted: make(map[*LocalSession]struct{}), drains: make(map[string]*LocalSession),
+		slots:  share.New(share.Bounds{Pod: maxDeliveries, Identity: maxDeliveries, Waiting: maxDelayed}),
+		signal: make(chan struct{}, 1), unchecked: make(map[*LocalSession]struct{}), drains: make(map[string]*LocalSession),
 	}
 }
 
@@ -141,7 +141,7 @@ func (q *Queue) Enqueue(
 		return 0, time.Time{}, err
 	}
 	q.counts.add(&q.counts.CallsQueued, 1)
-	q.tell(ctx, c.Tenant, c.Device, deviceID)
+	q.notify(ctx, c.Tenant, c.Device, deviceID)
 	return place, expires, nil
 }
 
