@@ -126,8 +126,8 @@ func TestConsoleMayReachTheProvider(t *testing.T) {
 	}
 }
 
-// TestCanvasIsSandboxed: the document in which agents run code has an opaque origin, however it is opened, and loads only
-// what all may read.
+// TestCanvasIsSandboxed: the document in which agents run code has an opaque origin, however it is opened, and loads
+// only what all may read.
 func TestCanvasIsSandboxed(t *testing.T) {
 	pages := web.New(nil)
 	frame := get(t, pages, "GET", "/device/canvas")
