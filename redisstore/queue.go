@@ -185,8 +185,8 @@ func (s *Store) DueQueued(ctx context.Context, limit int, again time.Duration) (
 	return calls, err
 }
 
-// ScanQueued implements registry.QueueStore. A cursor has the position of a tenant, how far its calls were read, and its
-// name, because a call that is added moves its tenant to the front.
+// ScanQueued implements registry.QueueStore. A cursor has the position of a tenant, how far its calls were read, and
+// its name, because a call that is added moves its tenant to the front.
 func (s *Store) ScanQueued(ctx context.Context, cursor string, limit int) ([]registry.QueuedCall, string, error) {
 	position, read, of := int64(0), "0", ""
 	if cursor != "" {

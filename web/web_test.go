@@ -41,7 +41,8 @@ func TestEveryViewHasAnAddress(t *testing.T) {
 	for path, want := range map[string]int{
 		"/console/": 200, "/console/devices/phone%2F1": 200, "/console/calls/x?state=failed": 200, "/console": 308,
 		"/device": 200, "/device/x": 404, "/device/canvas": 200, "/sw.js": 200,
-		"/device.webmanifest": 200, "/icon-192.png": 200, "/assets/none.js": 404, "/assets/..%2Fconsole%2Findex.html": 404, "/icon.svg": 200,
+		"/device.webmanifest": 200, "/icon-192.png": 200, "/assets/none.js": 404, "/assets/..%2Fconsole%2Findex.html": 404,
+		"/icon.svg":     200,
 		"/package.json": 404, "/assets/": 404,
 	} {
 		w := get(t, pages, "GET", path)

@@ -1,10 +1,11 @@
 // Package wake sends a push to devices that sleep, so that they connect and answer the calls that wait for them.
 //
 // A device registers how it is woken (Service.Register). Service.Wake asks for a push. The store decides which pod
-// sends it and when (plan.go): one push for all calls that are queued meanwhile, never more often than the device allows,
-// not in its quiet hours, later and later if the push service fails. Each pod also searches for planned pushes that are due
-// (sweep), and one pod for calls
-// whose wake was not planned, because their pod died or had too many devices to wake (missed.go). The kinds of push services are in web.go and apps.go; what an answer means is in push.go.
+// sends it and when (plan.go): one push for all calls that are queued meanwhile, never more often than the device
+// allows, not in its quiet hours, later and later if the push service fails. Each pod also searches for planned pushes
+// that are due (sweep), and one pod for calls whose wake was not planned, because their pod died or had too many
+// devices to wake (missed.go). The kinds of push services are in web.go and apps.go; what an answer means is in
+// push.go.
 package wake
 
 import (

@@ -90,7 +90,7 @@ type Hub struct {
 	offered     *offeredTools
 	offers      *toolBudget
 
-	registered func(*LocalSession)            // called after a device has registered tools, changed or left; must not block
+	registered func(*LocalSession)            // called after a device has new tools, changed or left; must not block
 	seen       func(*LocalSession, time.Time) // called then, and when it has left
 
 	mu       sync.RWMutex

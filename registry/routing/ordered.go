@@ -13,8 +13,8 @@ import (
 const maxOrdered = 4096
 
 // orderedCalls has the ordered calls of this pod's sessions: those that run, and those that wait until the calls before
-// them have ended. A session's lines outlive its connection, because its calls in flight do. It is safe for concurrent use.
-// Its mutex is taken after all others.
+// them have ended. A session's lines outlive its connection, because its calls in flight do. It is safe for concurrent
+// use. Its mutex is taken after all others.
 type orderedCalls struct {
 	most  int                                            // calls of one session
 	start func(registry.Key, func(context.Context)) bool // starts a task

@@ -80,7 +80,7 @@ type Queue struct {
 	mu        sync.Mutex
 	starter   QueueStarter // nil until Serve
 	unchecked map[*LocalSession]struct{}
-	drains    map[string]*LocalSession // by tenant and DeviceKey: those that run, and what to check afterwards; nil: nothing
+	drains    map[string]*LocalSession // by tenant and DeviceKey: those that run, and what to check then; nil: nothing
 	closed    bool
 }
 
