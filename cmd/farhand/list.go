@@ -113,9 +113,10 @@ func (a *application) toolsCommand() *cobra.Command {
 func (a *application) sessionsCommand() *cobra.Command {
 	var r remote
 	var kick string
+	query := url.Values{"connected": {"true"}} // conversations of disconnected devices are also sessions
 	cmd := listing[wire.SessionRow]{
 		name:  "sessions",
-		query: url.Values{"connected": {"true"}}, // conversations of disconnected devices are also sessions
+		query: query,
 		filters: map[string]string{
 			"device_id": "sessions of this device", "user_id": "sessions of this user",
 			"label":    "sessions with this label, key=value",
@@ -138,6 +139,9 @@ func (a *application) sessionsCommand() *cobra.Command {
 	list := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if kick == "" {
+			if cmd.Flags().Changed("presence") {
+				query.Del("connected") // presence says it
+			}
 			return list(cmd, args)
 		}
 		return r.call(cmd.Context(), http.MethodDelete, "/api/sessions/"+url.PathEscape(kick), nil)
