@@ -163,22 +163,7 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 		return err
 	}
 	g.schemas = schema.NewValidator()
-	devices, err := g.cfg.memory()
-	if err != nil {
-		return err
-	}
-	g.pod, err = routing.NewPod(routing.PodConfig{
-		ID: g.cfg.PodID, Store: store, Bus: g.bus, Limits: g.cfg.storeLimits(), SendTimeout: g.cfg.RedisTimeout,
-		Queue: g.cfg.Queue, Devices: devices,
-		MaxInFlight: g.cfg.MaxCalls, CallBytes: g.cfg.CallBytes, CallLog: g.cfg.CallLog,
-		NewToolBytes: g.cfg.NewToolBytes, OfferedBytes: g.cfg.OfferedBytes,
-		HistoryBytes: g.cfg.HistoryBytes, Log: g.log, Tracer: g.tracer, CheckOutput: g.schemas.CheckOutput,
-	})
-	if err != nil {
-		return err
-	}
-	g.log = g.log.With("pod", g.pod.ID())
-	if err := g.pod.Start(ctx); err != nil {
+	if err := g.startPod(ctx, store); err != nil {
 		return err
 	}
 	g.audit, g.usage = audit.New(store, g.pod.ID(), g.log), usage.New(store, g.log)
@@ -209,6 +194,32 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	if g.handler, err = g.openAPIs(store, g.schemas); err != nil {
 		return err
 	}
+	g.openServer()
+	return nil
+}
+
+// startPod builds the pod, and joins the fleet.
+func (g *Gateway) startPod(ctx context.Context, store registry.Store) error {
+	devices, err := g.cfg.memory()
+	if err != nil {
+		return err
+	}
+	g.pod, err = routing.NewPod(routing.PodConfig{
+		ID: g.cfg.PodID, Store: store, Bus: g.bus, Limits: g.cfg.storeLimits(), SendTimeout: g.cfg.RedisTimeout,
+		Queue: g.cfg.Queue, Devices: devices,
+		MaxInFlight: g.cfg.MaxCalls, CallBytes: g.cfg.CallBytes, CallLog: g.cfg.CallLog,
+		NewToolBytes: g.cfg.NewToolBytes, OfferedBytes: g.cfg.OfferedBytes,
+		HistoryBytes: g.cfg.HistoryBytes, Log: g.log, Tracer: g.tracer, CheckOutput: g.schemas.CheckOutput,
+	})
+	if err != nil {
+		return err
+	}
+	g.log = g.log.With("pod", g.pod.ID())
+	return g.pod.Start(ctx)
+}
+
+// openServer builds the server that Run serves with.
+func (g *Gateway) openServer() {
 	g.server = &http.Server{
 		BaseContext: func(net.Listener) context.Context { return g.base },
 		ConnState:   g.noteClient,
@@ -220,7 +231,6 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	if g.certificate != nil {
 		g.server.TLSConfig, g.server.HTTP2 = g.tlsConfig()
 	}
-	return nil
 }
 
 // Listen opens a listener as Run does. Use it with WithListener if a program must know, before it makes a gateway, that
@@ -330,6 +340,12 @@ func (g *Gateway) Close(ctx context.Context) error {
 	errs = append(errs, g.closeServer(gentle))
 	last.Stop()
 	g.endRequests(registry.ErrDraining)
+	return errors.Join(append(errs, g.closeServices(gentle, ctx), g.closeStore(ctx))...)
+}
+
+// closeServices stops what serves calls, once callers and devices have left. gentle ends earlier than ctx.
+func (g *Gateway) closeServices(gentle, ctx context.Context) error {
+	var errs []error
 	if g.chat != nil { // its callers are gone, so running turns end soon
 		errs = append(errs, g.chat.Close(gentle))
 	}
@@ -355,6 +371,12 @@ func (g *Gateway) Close(ctx context.Context) error {
 		errs = append(errs, g.usage.Close(ctx), g.closeBudgets(ctx), g.audit.Close(ctx))
 	}
 	g.closeIdentity(ctx)
+	return errors.Join(errs...)
+}
+
+// closeStore closes bus, store and files, which everything else uses.
+func (g *Gateway) closeStore(ctx context.Context) error {
+	var errs []error
 	if g.bus != nil {
 		errs = append(errs, g.bus.Close(ctx))
 	}
@@ -368,8 +390,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 	if g.certificate != nil {
 		g.certificate.Close()
 	}
-	errs = append(errs, g.monitor.close())
-	return errors.Join(errs...)
+	return errors.Join(append(errs, g.monitor.close())...)
 }
 
 // closeServer waits for the requests in flight, those of the gateway's own server and those through Handler.

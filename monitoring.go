@@ -127,8 +127,9 @@ func (m *monitoring) handler() http.Handler {
 func (m *monitoring) watch(g *Gateway, handler *api.Handler, refusals *auth.Refusals) {
 	p := metrics.Pod{
 		Routing: g.pod.Stats, Sockets: g.devices.Stats, API: handler.Stats, Refusals: refusals.Counts,
-		Audit: g.audit.Stats, Budgets: g.budgets.Stats, Tenants: g.devices.Tenants, Approvals: g.approvals.Stats, Drained: g.drained,
-		Disks: g.disks(), Wakes: g.wakes.Stats, Groups: g.groups.Stats,
+		Audit: g.audit.Stats, Budgets: g.budgets.Stats, Tenants: g.devices.Tenants, Approvals: g.approvals.Stats,
+		Drained: g.drained,
+		Disks:   g.disks(), Wakes: g.wakes.Stats, Groups: g.groups.Stats,
 	}
 	if g.cfg.ModelPrices != "" {
 		p.Prices = g.prices.Status

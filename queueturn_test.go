@@ -62,7 +62,7 @@ func TestATurnGoesOnWithoutASleepingDevice(t *testing.T) {
 		}
 	}
 	say("look", `,"queue":{"ttl_ms":600000}`)
-	if got := model.results(); len(got) != 1 || !strings.Contains(got[0], "queued at place 1") ||
+	if got := model.results(); len(got) != 1 || !strings.Contains(got[0], "queued at position 1") ||
 		!strings.HasSuffix(got[0], "a later message has the outcome.") { // a note of the gateway, outside the mark
 		t.Fatalf("the model read %q", got)
 	}
@@ -118,7 +118,7 @@ func TestV1QueuesCalls(t *testing.T) {
 	if status := ask("600000"); status != http.StatusOK {
 		t.Fatalf("status %d", status)
 	}
-	if got := model.results(); len(got) != 1 || !strings.Contains(got[0], "queued at place 1") ||
+	if got := model.results(); len(got) != 1 || !strings.Contains(got[0], "queued at position 1") ||
 		!strings.Contains(got[0], "the record of the call ") {
 		t.Errorf("the model read %q", got)
 	}

@@ -98,7 +98,8 @@ func (c Config) State() (string, error) {
 	case s.Exposed != nil:
 		return "", explainFile(s.Exposed)
 	case s.InUseBy != nil:
-		return fmt.Sprintf("%s (%s). A running gateway has it: process %d on %s", s.Path, bytesize.Format(uint64(s.Size)), s.InUseBy.PID,
+		return fmt.Sprintf("%s (%s). A running gateway has it: process %d on %s",
+			s.Path, bytesize.Format(uint64(s.Size)), s.InUseBy.PID,
 			s.InUseBy.Host), nil
 	case s.Size == 0:
 		return s.Path + ", which does not exist yet", nil

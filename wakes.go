@@ -16,6 +16,11 @@ func (g *Gateway) openWakes(store registry.Store) (err error) {
 		Needed: func(ctx context.Context, tenant, deviceID string) (wake.Need, error) {
 			return neededFor(ctx, store, tenant, deviceID)
 		},
+		Queued: store.ScanQueued,
+		Searches: func(ctx context.Context) (bool, error) {
+			live, err := store.Live(ctx)
+			return len(live) > 0 && slices.Min(live) == g.pod.ID(), err
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("FARHAND_WAKE_: %w", err)

@@ -137,7 +137,8 @@ func TestPushWakesADevice(t *testing.T) {
 	for _, url := range urls {
 		all.Go(func() {
 			for range 10 {
-				_, text := send(t, url+"/api/tools/look/call", `{"mode":"async","target":{"device_id":"phone"},"queue":{"ttl_ms":60000}}`, pairToken)
+				_, text := send(t, url+"/api/tools/look/call", `{"mode":"async","target":{"device_id":"phone"},`+
+					`"queue":{"ttl_ms":60000}}`, pairToken)
 				var call struct {
 					CallID string `json:"call_id"`
 				}

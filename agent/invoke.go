@@ -216,10 +216,17 @@ func (i *Invoker) invokeDurable(ctx context.Context, p *prepared, deferred bool,
 	case p.approval != nil: // the timeout covers the wait for approval and the tool
 		p.rec.TimeoutMS += i.approvalTime(p).Milliseconds()
 	}
+	return i.startDurable(ctx, p, out)
+}
+
+// startDurable stores the record of a durable call, starts the call, and waits for its outcome unless the call is
+// asynchronous.
+func (i *Invoker) startDurable(ctx context.Context, p *prepared, out *Outcome) error {
+	req := p.req
 	p.rec.DigestArgs() // so that the record does not keep the arguments
-	lined := make(chan struct{})
+	inOrder := make(chan struct{})
 	if req.Order != registry.OrderNone {
-		p.lined = sync.OnceFunc(func() { close(lined) })
+		p.inOrder = sync.OnceFunc(func() { close(inOrder) })
 	}
 	release := func() {}
 	if req.Release != nil {
@@ -231,8 +238,8 @@ func (i *Invoker) invokeDurable(ctx context.Context, p *prepared, deferred bool,
 	stored, created, err := i.cfg.CallLog.Start(timed{ctx, end}, *p.rec,
 		func(ctx context.Context) (registry.Result, error) {
 			defer release()
-			if p.lined != nil {
-				defer p.lined()
+			if p.inOrder != nil {
+				defer p.inOrder()
 			}
 			return i.runDurable(trace.Carry(ctx, asked), p)
 		})
@@ -249,7 +256,7 @@ func (i *Invoker) invokeDurable(ctx context.Context, p *prepared, deferred bool,
 	}
 	if created && req.Async && req.Order != registry.OrderNone {
 		select { // later calls of the caller must not overtake it
-		case <-lined:
+		case <-inOrder:
 		case <-ctx.Done(): // the call continues
 		}
 	}
@@ -384,7 +391,7 @@ func (i *Invoker) runTool(ctx context.Context, p *prepared, durable bool) (regis
 	for attempt := int64(0); ; attempt++ {
 		call := registry.Call{
 			ID: p.inv.CallID, Route: p.route, Args: p.inv.Args, Timeout: p.remaining, Durable: durable,
-			Attempt: attempt, Order: p.req.Order, Lined: p.lined,
+			Attempt: attempt, Order: p.req.Order, Lined: p.inOrder,
 		}
 		if attempt > 0 {
 			call.Accepted = accepted

@@ -28,13 +28,13 @@ type prepared struct {
 	approved string             // what was approved, as of bindingOf; empty: nothing
 	approver string             // who approved it, for the audit log; empty: no approval was needed
 
-	rec    *registry.Record // nil until the call is prepared
-	waited *registry.Record // the record stored while the call waited for its device; nil: none
-	lined  func()           // called when an ordered call stands in its line; may be nil
-	sent   func()           // called once when the device has the call, if its arguments are long; may be nil
-	lost   string           // the loss to report to the caller; empty: none known
-	queue  string           // the queue that the call must join; empty: it may run
-	within time.Time        // when the call must have ended; zero: when its timeout ends
+	rec     *registry.Record // nil until the call is prepared
+	waited  *registry.Record // the record stored while the call waited for its device; nil: none
+	inOrder func()           // called when an ordered call has its position; may be nil
+	sent    func()           // called once when the device has the call, if its arguments are long; may be nil
+	lost    string           // the loss to report to the caller; empty: none known
+	queue   string           // the queue that the call must join; empty: it may run
+	within  time.Time        // when the call must have ended; zero: when its timeout ends
 }
 
 // end returns when the timeout of the call ends.

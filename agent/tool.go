@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"sync"
 	"time"
 
@@ -230,6 +231,12 @@ type Outcome struct {
 	Expires time.Time // when a queued call expires
 
 	Suspended *Suspended // the call waits for a person, and no pod holds it
+}
+
+// QueueText says to a model that its call is queued, at which position, and how long it may wait.
+func (o *Outcome) QueueText() string {
+	return fmt.Sprintf("The device sleeps. The call is queued at position %d and runs when the device is back, at the "+
+		"latest at %s.", o.Place, o.Expires.UTC().Format(time.RFC3339))
 }
 
 // Read waits for permission to read the text of a request, of n bytes. Few long texts are read at a time, so a short

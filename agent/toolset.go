@@ -287,8 +287,8 @@ func (s *ToolSet) ownEntry(ctx context.Context) (registry.Entry, error) {
 	return e, nil
 }
 
-// sleepingEntry returns the own session as it was last seen, if calls may wait for its device. Otherwise it returns e and
-// err, which says that the session is not connected.
+// sleepingEntry returns the own session as it was last seen, if calls may wait for its device. Otherwise it returns e
+// and err, which says that the session is not connected.
 func (s *ToolSet) sleepingEntry(ctx context.Context, e registry.Entry, err error) (registry.Entry, error) {
 	if s.sc.Queue == 0 || s.cfg.Devices == nil || err == nil {
 		return e, err

@@ -67,8 +67,8 @@ func TestLookAlikesOverHTTP(t *testing.T) {
 	wantProblem(<-ended, 403, registry.CodeApprovalDenied)
 }
 
-// A device can call itself anything. In the question that an MCP client puts before its user, its name stands in quotes,
-// so that no part of it passes for the gateway's words.
+// A device can call itself anything. In the question that an MCP client puts before its user, its name stands in
+// quotes, so that no part of it passes for the gateway's words.
 func TestNamesInQuestionsAreQuoted(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, setup{change: withDeciders})

@@ -18,9 +18,9 @@ const (
 	maxLimit     = 1000
 )
 
-// params is a query string accepted by parseQuery: all names are known, only label, tag and type can have several values,
-// and only q can be empty. Its methods return values, and failed returns the error of the first invalid one. It is nil
-// if there is no query string.
+// params is a query string accepted by parseQuery: all names are known, only label, tag and type can have several
+// values, and only q can be empty. Its methods return values, and failed returns the error of the first invalid one. It
+// is nil if there is no query string.
 type params struct {
 	values url.Values
 	err    error

@@ -67,8 +67,8 @@ func (s slowStore) Read(p []byte) (int, error) {
 	return s.of.Read(p)
 }
 
-// The time of the store is not the client's: it has its pace whatever the store takes. Once an upload has come, there is
-// no deadline left under which the server could take the client for gone.
+// The time of the store is not the client's: it has its pace whatever the store takes. Once an upload has come, there
+// is no deadline left under which the server could take the client for gone.
 func TestPaceIsTheClients(t *testing.T) {
 	const size = 2 * transferPart
 	synctest.Test(t, func(t *testing.T) {

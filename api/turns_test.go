@@ -59,7 +59,8 @@ func TestTurnWriteDeadline(t *testing.T) {
 	talker := &idle{}
 	store := memory.New(memory.Options{})
 	h := &handler{Config: Config{
-		Agent: talker, Directory: store, Conversations: store, Policy: policy, Auth: auth.Anonymous{}, Limits: Limits{MaxBody: 1 << 10},
+		Agent: talker, Directory: store, Conversations: store, Policy: policy, Auth: auth.Anonymous{},
+		Limits:  Limits{MaxBody: 1 << 10},
 		MaxTurn: 3 * time.Minute, TurnWait: 40 * time.Second, Draining: t.Context(), Closing: t.Context(),
 		Origins: &auth.Origins{},
 		Log:     slog.New(slog.DiscardHandler),

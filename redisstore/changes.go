@@ -92,8 +92,8 @@ func (s *Store) Changes(ctx context.Context, after registry.FeedID, limit int) (
 }
 
 // parseChange reads an entry of the log of changes. An entry of another release may have an unknown kind or lack a
-// number, and one of an unknown version lacks all: its reader sees that it has missed something. An entry that the fleet
-// has not signed is of no kind: its reader reads everything again, and takes nothing from it.
+// number, and one of an unknown version lacks all: its reader sees that it has missed something. An entry that the
+// fleet has not signed is of no kind: its reader reads everything again, and takes nothing from it.
 func (s *Store) parseChange(place string, fields map[string]string) (registry.CredentialChange, error) {
 	id, err := registry.ParseFeedID(place)
 	if err != nil {

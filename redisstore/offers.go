@@ -109,8 +109,8 @@ func (s *Store) noteOffers(tenant string, n int) {
 	written.Add(int64(n))
 }
 
-// collectOffers checks random entries of the offers index, twice as many as were written, and removes those of sets that
-// no session has.
+// collectOffers checks random entries of the offers index, twice as many as were written, and removes those of sets
+// that no session has.
 func (s *Store) collectOffers(ctx context.Context, tenant string) {
 	written, ok := s.offers.Get(tenant)
 	if !ok {

@@ -185,6 +185,45 @@ func (s *Store) DueQueued(ctx context.Context, limit int, again time.Duration) (
 	return calls, err
 }
 
+// ScanQueued implements registry.QueueStore. A cursor has the position of a tenant, how far its calls were read, and
+// its name, because a call that is added moves its tenant to the front.
+func (s *Store) ScanQueued(ctx context.Context, cursor string, limit int) ([]registry.QueuedCall, string, error) {
+	position, read, of := int64(0), "0", ""
+	if cursor != "" {
+		parts := strings.SplitN(cursor, " ", 3)
+		if len(parts) != 3 {
+			return nil, "", registry.StoreUnavailable("read queues", fmt.Errorf("cursor %.100q", cursor))
+		}
+		position, read, of = redisconn.Int(parts[0]), parts[1], parts[2]
+	}
+	c, err := s.conn.Do(ctx, "ZREVRANGE", queuesKey, position, position)
+	if err != nil || len(c.Strings()) == 0 {
+		return nil, "", err
+	}
+	tenant := c.Strings()[0]
+	if tenant != of {
+		read = "0"
+	}
+	page, err := s.conn.Eval(ctx, scriptQueueScan, queueKeys(tenant, "")[:3], read, limit)
+	if err != nil {
+		return nil, "", err
+	}
+	answer := page.Strings()
+	if len(answer)%2 == 0 {
+		return nil, "", page.ErrShape()
+	}
+	var calls []registry.QueuedCall
+	for at := 1; at < len(answer); at += 2 {
+		if q, err := parseQueued(tenant, answer[at], answer[at+1]); err == nil { // one that is not readable expires
+			calls = append(calls, q)
+		}
+	}
+	if answer[0] == "0" {
+		return calls, fmt.Sprintf("%d 0 ", position+1), nil
+	}
+	return calls, fmt.Sprintf("%d %s %s", position, answer[0], tenant), nil
+}
+
 // QueueStats implements registry.QueueStore.
 func (s *Store) QueueStats(ctx context.Context) (map[string]registry.QueueStats, error) {
 	_, stats, err := s.due(ctx, 0, 0, 0)

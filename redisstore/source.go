@@ -212,8 +212,8 @@ func CheckURL(raw string) error { return redisconn.CheckURL(raw) }
 // CheckCA returns an error if the file of authorities cannot be used for the servers of a URL. It does not connect.
 func CheckCA(raw, file string) error { return redisconn.CheckCA(raw, file) }
 
-// CheckClientCertificate returns an error if the files of certificate and key cannot be used for the servers of a URL. It
-// does not connect.
+// CheckClientCertificate returns an error if the files of certificate and key cannot be used for the servers of a URL.
+// It does not connect.
 func CheckClientCertificate(raw, certFile, keyFile string) error {
 	return redisconn.CheckClientCertificate(raw, certFile, keyFile)
 }

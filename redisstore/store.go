@@ -212,6 +212,7 @@ var (
 	scriptQueueRemove = scripts.Must(KindCalls, "queue_base", "queue_remove")
 	scriptQueueHead   = scripts.Must(KindCalls, "queue_base", "queue_head")
 	scriptQueueDue    = scripts.Must(KindCalls, "queue_base", "queue_due")
+	scriptQueueScan   = scripts.Must(KindCalls, "queue_base", "queue_scan")
 
 	scriptChatBegin    = scripts.Must(KindConversations, "form_base", "chat_base", "chat_begin")
 	scriptChatRenew    = scripts.Must(KindConversations, "form_base", "chat_base", "chat_renew")

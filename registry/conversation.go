@@ -65,8 +65,8 @@ type ConversationQuery struct {
 	Limit   int                // at most this many; zero means 100
 }
 
-// ConversationCursor is a position in an order of conversations. The zero value is the beginning. Its Generation is when
-// the conversation was active last, in ms; of a running turn, when it began, in the store's own format.
+// ConversationCursor is a position in an order of conversations. The zero value is the beginning. Its Generation is
+// when the conversation was active last, in ms; of a running turn, when it began, in the store's own format.
 type ConversationCursor = Cursor
 
 // ConversationIndex finds conversations without reading them. An expiring conversation may leave the lists shortly

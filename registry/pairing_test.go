@@ -8,7 +8,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// The guesses are full whose windows must pass. An approver has a part of what is left of the tenant's guesses, and the tenant a part of what is left of all.
+// The guesses are full whose windows must pass. An approver has a part of what is left of the tenant's guesses, and the
+// tenant a part of what is left of all.
 func TestFullGuesses(t *testing.T) {
 	guesses := []registry.Guess{
 		{Name: "approver", Limit: 5, Window: time.Hour, Share: 4},

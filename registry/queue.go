@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -68,6 +69,11 @@ type QueueStore interface {
 	// calls to reach every tenant. A call is returned again after at least again.
 	DueQueued(ctx context.Context, limit int, again time.Duration) ([]QueuedCall, error)
 
+	// ScanQueued returns a page of the queued calls of all tenants, without their requests: at least the last call of each
+	// device. limit is about how many. The empty cursor begins; an empty next ends. A page may have no calls. Calls that
+	// are added or removed meanwhile may be missed, or returned twice.
+	ScanQueued(ctx context.Context, cursor string, limit int) (calls []QueuedCall, next string, err error)
+
 	// QueueStats returns what waits, by tenant.
 	QueueStats(ctx context.Context) (map[string]QueueStats, error)
 
@@ -104,6 +110,19 @@ func (s *Session) DeviceKey() string {
 	default:
 		return "u" + strconv.Itoa(len(s.UserID)) + ":" + s.UserID + s.DeviceID
 	}
+}
+
+// DeviceOfKey returns the device id of a Session.DeviceKey.
+func DeviceOfKey(key string) string {
+	if id, bound := strings.CutPrefix(key, "b"); bound {
+		return id
+	}
+	length, rest, _ := strings.Cut(strings.TrimPrefix(key, "u"), ":")
+	user, err := strconv.Atoi(length)
+	if err != nil || user < 0 || user > len(rest) {
+		return ""
+	}
+	return rest[user:]
 }
 
 // KnownDevice is a device that the gateway remembers. It may sleep: be without a connection.

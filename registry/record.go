@@ -43,7 +43,7 @@ type Record struct {
 	Timeline   []Step     `json:"timeline"`
 	TimeoutMS  int64      `json:"timeout_ms"`
 	Approval   string     `json:"approval_id,omitempty"` // the approval that it waits for, or waited for
-	HoldMS     int64      `json:"hold_ms,omitempty"`     // how long it may wait, for approval or its device, before its timeout starts
+	HoldMS     int64      `json:"hold_ms,omitempty"`     // how long it may wait, for approval or its device, before that
 	Queue      string     `json:"queue,omitempty"`       // a Session.DeviceKey: the queue that the call may wait in
 	Deadline   time.Time  `json:"deadline"`              // by the store's clock; zero for calls that are not durable
 	Result     *Result    `json:"result,omitempty"`

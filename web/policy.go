@@ -8,9 +8,9 @@ import (
 // Headers that keep other origins from using the pages, and the pages from using other origins. docs/security.md says
 // what each is for.
 var (
-	// contentPolicy has the rules of all files but the canvas. blob: and data: are for results of tools: pictures, sounds and videos.
-	// The policies of trusted types are DOMPurify's and farhand, which admits workers: the device page's service worker
-	// and, also in the console, every /assets/*.js.
+	// contentPolicy has the rules of all files but the canvas. blob: and data: are for results of tools: pictures, sounds
+	// and videos. The policies of trusted types are DOMPurify's and farhand, which admits workers: the device page's
+	// service worker and, also in the console, every /assets/*.js.
 	contentPolicy = strings.Join([]string{
 		"default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' blob: data:",
 		"media-src 'self' blob: data:", "connect-src 'self'", "manifest-src 'self'", "worker-src 'self'",

@@ -41,7 +41,8 @@ func TestEveryViewHasAnAddress(t *testing.T) {
 	for path, want := range map[string]int{
 		"/console/": 200, "/console/devices/phone%2F1": 200, "/console/calls/x?state=failed": 200, "/console": 308,
 		"/device": 200, "/device/x": 404, "/device/canvas": 200, "/sw.js": 200,
-		"/device.webmanifest": 200, "/icon-192.png": 200, "/assets/none.js": 404, "/assets/..%2Fconsole%2Findex.html": 404, "/icon.svg": 200,
+		"/device.webmanifest": 200, "/icon-192.png": 200, "/assets/none.js": 404, "/assets/..%2Fconsole%2Findex.html": 404,
+		"/icon.svg":     200,
 		"/package.json": 404, "/assets/": 404,
 	} {
 		w := get(t, pages, "GET", path)
@@ -126,8 +127,8 @@ func TestConsoleMayReachTheProvider(t *testing.T) {
 	}
 }
 
-// TestCanvasIsSandboxed: the document in which agents run code has an opaque origin, however it is opened, and loads only
-// what all may read.
+// TestCanvasIsSandboxed: the document in which agents run code has an opaque origin, however it is opened, and loads
+// only what all may read.
 func TestCanvasIsSandboxed(t *testing.T) {
 	pages := web.New(nil)
 	frame := get(t, pages, "GET", "/device/canvas")

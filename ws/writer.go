@@ -342,8 +342,8 @@ func (w *corkedConn) SetReadDeadline(t time.Time) error {
 	return w.Conn.SetReadDeadline(t)
 }
 
-// Close implements net.Conn. It never waits: closing a TLS connection would write an alert first, and wait up to 5 s for
-// a peer that does not read. WebSocket has its own close frame.
+// Close implements net.Conn. It never waits: closing a TLS connection would write an alert first, and wait up to 5 s
+// for a peer that does not read. WebSocket has its own close frame.
 func (w *corkedConn) Close() error {
 	if encrypted, ok := w.Conn.(*tls.Conn); ok {
 		return encrypted.NetConn().Close()

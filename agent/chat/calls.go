@@ -209,7 +209,7 @@ func (l *loop) call(ctx context.Context, c *call) {
 	c.blocked = errors.Is(err, loopguard.ErrBlocked)
 	switch {
 	case err == nil && outcome.Async:
-		c.notice, c.source, c.queued = waitingNote(outcome, l.journal != nil), provider.SourceGateway, outcome.CallID
+		c.notice, c.source, c.queued = waitingText(outcome, l.journal != nil), provider.SourceGateway, outcome.CallID
 	case err == nil:
 		c.failed = !outcome.Result.Success
 		c.text = readable(textsafe.WithoutData(outcome.Result.Output), l.limits.MaxResult)

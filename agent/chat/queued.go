@@ -2,7 +2,6 @@ package chat
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,16 +17,15 @@ type Calls interface {
 	Get(ctx context.Context, tenant, callID string) (registry.Record, error)
 }
 
-// waitingNote tells a model that its call waits. kept reports whether the gateway keeps the conversation, and so adds the
-// outcome to it.
-func waitingNote(out agent.Outcome, kept bool) string {
+// waitingText says to a model that its call waits. stored reports whether the gateway stores the conversation, and so
+// adds the outcome to it.
+func waitingText(out agent.Outcome, stored bool) string {
 	waits := "The call waits for a person's approval, and then for its device, which sleeps."
 	if out.State == registry.StateQueued {
-		waits = fmt.Sprintf("The device sleeps. The call is queued at place %d and runs when the device is back, at the "+
-			"latest at %s.", out.Place, out.Expires.UTC().Format(time.RFC3339))
+		waits = out.QueueText()
 	}
 	outcome := "a later message has the outcome."
-	if !kept {
+	if !stored {
 		outcome = "the record of the call " + out.CallID + " has the outcome."
 	}
 	return waits + " Go on without its result and do not repeat it: " + outcome
@@ -39,9 +37,9 @@ const (
 	noteForgotten = "The call ended too long ago: its outcome is not known any more."
 )
 
-// outcomes returns messages with the outcomes of calls of earlier turns that waited for their devices: for each a request
-// and its result. A conversation gets each outcome once. If a record cannot be read now, a later turn adds it.
-func (t *turn) outcomes(ctx context.Context, history []provider.Message) (told []provider.Message) {
+// outcomes returns messages with the outcomes of calls of earlier turns that waited for their devices: for each a
+// request and its result. A conversation gets each outcome once. If a record cannot be read now, a later turn adds it.
+func (t *turn) outcomes(ctx context.Context, history []provider.Message) (added []provider.Message) {
 	if t.engine.cfg.Calls == nil {
 		return nil
 	}
@@ -53,7 +51,7 @@ func (t *turn) outcomes(ctx context.Context, history []provider.Message) (told [
 		known[m.OutcomeOf] = true
 	}
 	for _, m := range history {
-		if m.Queued == "" || known[m.Queued] || len(told) >= 2*maxOutcomes {
+		if m.Queued == "" || known[m.Queued] || len(added) >= 2*maxOutcomes {
 			continue
 		}
 		rec, err := t.engine.cfg.Calls.Get(ctx, t.ask.Key.Tenant, m.Queued)
@@ -65,19 +63,19 @@ func (t *turn) outcomes(ctx context.Context, history []provider.Message) (told [
 		c.Name = m.ToolName
 		result := toolMessage(c, noteForgotten, true, t.loop.turn)
 		if err == nil {
-			t.tell(&result, &rec)
+			t.setOutcome(&result, &rec)
 		}
 		result.Notice, result.OutcomeOf, result.Tainted = noteOutcome, m.Queued, result.Foreign()
 		request := provider.Message{
 			Role: provider.RoleAssistant, ToolCalls: []provider.ToolCall{c}, At: time.Now().UTC(), Turn: t.loop.turn,
 		}
-		told = append(told, request, result)
+		added = append(added, request, result)
 	}
-	return told
+	return added
 }
 
-// tell sets the content of a message to the outcome of a call.
-func (t *turn) tell(m *provider.Message, rec *registry.Record) {
+// setOutcome sets the content of a message to the outcome of a call.
+func (t *turn) setOutcome(m *provider.Message, rec *registry.Record) {
 	limit := t.loop.limits.MaxResult
 	res, err := rec.Outcome()
 	if err != nil {

@@ -6,8 +6,8 @@
 //	              └─▶ held ─▶ one question that names the devices ─▶ children again
 //
 // Targets are read from the store page by page (targets.go), with Args.Queue also those that sleep (sleeping.go).
-// Children run with agent.CallChild, so that all rules of single calls apply to each (run.go). A child keeps its slot of
-// the pod until the Sink has its row, so a slow reader holds back only its own call and uses only the share of its
+// Children run with agent.CallChild, so that all rules of single calls apply to each (run.go). A child keeps its slot
+// of the pod until the Sink has its row, so a slow reader holds back only its own call and uses only the share of its
 // identity.
 //
 // It imports agent, agent/access/policy, internal/share and registry. Start reading at Service.

@@ -50,7 +50,7 @@ type Message struct {
 	Source      string          `json:"source,omitempty"`      // RoleTool: empty for text that may be untrusted
 	Tainted     bool            `json:"tainted,omitempty"`     // text from outside, and all that was written after it
 	Approved    bool            `json:"approved,omitempty"`    // RoleTool: a person approved the call
-	Queued      string          `json:"queued,omitempty"`      // RoleTool: the call waits for its device; its outcome comes later
+	Queued      string          `json:"queued,omitempty"`      // RoleTool: the call waits for its device
 	OutcomeOf   string          `json:"outcome_of,omitempty"`  // RoleTool: the call of an earlier turn whose outcome it is
 	Suspects    []Suspect       `json:"suspects,omitempty"`    // RoleTool: arguments that the person did not name
 	Interrupted bool            `json:"interrupted,omitempty"` // RoleAssistant: the answer ends here unfinished

@@ -12,7 +12,8 @@ import (
 	"github.com/farhand/farhand/agent/sandbox"
 )
 
-// A folder with very many long names is measured in a few hundred kilobytes beside garbage: together its names take 8 MB.
+// A folder with very many long names is measured in a few hundred kilobytes beside garbage: together its names take 8
+// MB.
 func TestMeasuringTakesLittleMemory(t *testing.T) {
 	const names = 30_000
 	w := sandbox.Workspace{Dir: t.TempDir()}

@@ -43,11 +43,15 @@ const device = "phone"
 // fleet is some services on one store, whose webhooks a recorder gets.
 func fleet(t *testing.T, pods int, rec *recorder, need func() Need) []*Service {
 	t.Helper()
-	store := memory.New(memory.Options{})
+	return fleetOn(t, memory.New(memory.Options{}), pods, rec, need)
+}
+
+func fleetOn(t *testing.T, store *memory.Store, pods int, rec *recorder, need func() Need) []*Service {
+	t.Helper()
 	var all []*Service
 	for range pods {
 		needed := func(context.Context, string, string) (Need, error) { return need(), nil }
-		s, err := New(Config{Store: store, Needed: needed})
+		s, err := New(Config{Store: store, Needed: needed, Queued: store.ScanQueued})
 		if err != nil {
 			t.Fatal(err)
 		}

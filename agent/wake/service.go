@@ -1,9 +1,11 @@
 // Package wake sends a push to devices that sleep, so that they connect and answer the calls that wait for them.
 //
 // A device registers how it is woken (Service.Register). Service.Wake asks for a push. The store decides which pod
-// sends it and when (plan.go): one push for all calls that are queued meanwhile, never more often than the device allows,
-// not in its quiet hours, later and later if the push service fails. Each pod also searches for planned pushes that are due
-// (sweep). The kinds of push services are in web.go and apps.go; what an answer means is in push.go.
+// sends it and when (plan.go): one push for all calls that are queued meanwhile, never more often than the device
+// allows, not in its quiet hours, later and later if the push service fails. Each pod also searches for planned pushes
+// that are due (sweep), and one pod for calls whose wake was not planned, because their pod died or had too many
+// devices to wake (missed.go). The kinds of push services are in web.go and apps.go; what an answer means is in
+// push.go.
 package wake
 
 import (
@@ -31,6 +33,13 @@ type Config struct {
 
 	// Needed reports what a device is to be woken for, just before a push. Nil: every push is needed.
 	Needed func(ctx context.Context, tenant, deviceID string) (Need, error)
+
+	// Queued returns a page of the fleet's queued calls, as registry.QueueStore.ScanQueued. Nil: no wake is searched for
+	// that a pod could not plan.
+	Queued func(ctx context.Context, cursor string, limit int) ([]registry.QueuedCall, string, error)
+
+	// Searches reports whether this pod searches for such wakes now. One pod of the fleet is enough. Nil: it does.
+	Searches func(ctx context.Context) (bool, error)
 
 	// AllowPrivate also allows endpoints of devices in private networks, and without TLS.
 	AllowPrivate bool
@@ -101,6 +110,9 @@ func New(cfg Config) (*Service, error) {
 	s.setUp(keys)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.work.Go(s.sweep)
+	if cfg.Queued != nil {
+		s.work.Go(s.searchUntil)
+	}
 	return s, nil
 }
 
@@ -162,13 +174,13 @@ func (s *Service) Close(ctx context.Context) {
 // many devices to wake, it does nothing.
 func (s *Service) Wake(_ context.Context, tenant, deviceID string) {
 	if s != nil {
-		s.start(registry.WakeRef{Tenant: tenant, DeviceID: deviceID}, true)
+		s.start(registry.WakeRef{Tenant: tenant, DeviceID: deviceID}, true, time.Time{})
 	}
 }
 
-// start wakes a device in the background: because a call was queued (asked), or because a planned push may be due. One
-// goroutine at a time does that for a device.
-func (s *Service) start(ref registry.WakeRef, asked bool) {
+// start wakes a device in the background: because a call was queued (asked), because a planned push may be due, or
+// because no push was planned for a call that waits since a time. One goroutine at a time does that for a device.
+func (s *Service) start(ref registry.WakeRef, asked bool, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -187,7 +199,7 @@ func (s *Service) start(ref registry.WakeRef, asked bool) {
 	s.work.Go(func() {
 		defer grant.Release()
 		for ; ; asked = true {
-			did := s.wake(ref, asked)
+			did := s.wake(ref, asked, since)
 			s.mu.Lock()
 			s.stats.Asked[did]++
 			again := s.running[ref]
@@ -202,7 +214,7 @@ func (s *Service) start(ref registry.WakeRef, asked bool) {
 }
 
 // wake sends a push to a device, or plans it. If that was not asked for, another pod may have sent the planned push.
-func (s *Service) wake(ref registry.WakeRef, asked bool) Asked {
+func (s *Service) wake(ref registry.WakeRef, asked bool, since time.Time) Asked {
 	ctx, cancel := context.WithTimeout(s.ctx, wakeTimeout)
 	defer cancel()
 	slot, err := s.pushes.Acquire(ctx, share.Owner{Tenant: ref.Tenant}, 1)
@@ -224,7 +236,7 @@ func (s *Service) wake(ref registry.WakeRef, asked bool) Asked {
 			r.Plan.Next = time.Time{}
 			return r.Plan, write
 		}
-		if !asked && r.Plan.Next.IsZero() {
+		if !asked && r.Plan.Next.IsZero() && !missed(r, since) {
 			return r.Plan, false
 		}
 		p, push, write = begin(r, time.Now())
@@ -316,7 +328,7 @@ func (s *Service) sweep() {
 			s.cfg.Log.Warn("planned pushes not read", "error", err)
 		}
 		for _, ref := range due {
-			s.start(ref, false)
+			s.start(ref, false, time.Time{})
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"strconv"
 	"sync"
@@ -55,16 +54,9 @@ func (s *Server) call(ctx context.Context, r *request, req agent.Request) (res r
 		span.End("")
 	}()
 	req.CallID, req.Caller, req.Model, req.Endpoint = registry.NewCallID(), by.Who, by.Model, by.Endpoint
-	if err := r.readOptions(&req); err != nil {
+	if err := s.readCallOptions(ctx, r, &req); err != nil {
 		return result{}, err
 	}
-	if err := s.resume(ctx, r, &req); err != nil {
-		return result{}, err
-	}
-	if req.Resume == nil && r.takesTasks() {
-		req.AsyncIfLonger = s.cfg.TaskAfter
-	}
-	r.answer.noteCall(req.CallID)
 	finish, err := s.follow(r.answer, req.CallID)
 	if err != nil {
 		return result{}, err
@@ -87,13 +79,35 @@ func (s *Server) call(ctx context.Context, r *request, req agent.Request) (res r
 	}
 	out, err := s.cfg.Invoker.Invoke(ctx, asked)
 	finish() // while the call can still be cancelled
+	if context.Cause(ctx) == errCancelled {
+		return result{}, errCancelled
+	}
+	return s.convert(ctx, r, &req, &out, err)
+}
+
+// readCallOptions reads the options of a call, and what an earlier request of a suspended call has left.
+func (s *Server) readCallOptions(ctx context.Context, r *request, req *agent.Request) error {
+	if err := r.readOptions(req); err != nil {
+		return err
+	}
+	if err := s.resume(ctx, r, req); err != nil {
+		return err
+	}
+	if req.Resume == nil && r.takesTasks() {
+		req.AsyncIfLonger = s.cfg.TaskAfter
+	}
+	r.answer.noteCall(req.CallID)
+	return nil
+}
+
+// convert converts the outcome of a call to a result: an answer, a question to the caller, or a task.
+func (s *Server) convert(
+	ctx context.Context, r *request, req *agent.Request, out *agent.Outcome, err error,
+) (result, error) {
 	if req.Target.Viewer == registry.NoUser && errors.Is(err, registry.CodeToolNotFound) {
 		e := *registry.AsError(err)
 		e.Message += " Devices of users are called by names with the session, as tools/list shows them."
 		err = &e
-	}
-	if context.Cause(ctx) == errCancelled {
-		return result{}, errCancelled
 	}
 	if out.CallID != req.CallID { // a replayed outcome has its own id
 		r.answer.noteCall(out.CallID)
@@ -101,13 +115,13 @@ func (s *Server) call(ctx context.Context, r *request, req agent.Request) (res r
 	switch {
 	case err == nil && out.Suspended != nil:
 		req.Args = r.args
-		return s.ask(ctx, r, &req, out.Suspended)
+		return s.ask(ctx, r, req, out.Suspended)
 	case err == nil && out.Async && r.takesTasks():
-		return s.task(ctx, r, &out)
+		return s.task(ctx, r, out)
 	case err == nil && out.Async:
-		return r.queuedResult(&out), nil
+		return r.queuedResult(out), nil
 	default:
-		return r.resultOf(&out, r.givenUp(err))
+		return r.resultOf(out, r.givenUp(err))
 	}
 }
 
@@ -213,8 +227,7 @@ func (r *request) resultOf(out *agent.Outcome, err error) (result, error) {
 func (r *request) queuedResult(out *agent.Outcome) result {
 	text := "The call waits for its device, which sleeps."
 	if out.Place > 0 {
-		text = fmt.Sprintf("The device sleeps. The call is queued at place %d and runs when the device is back, at the latest "+
-			"at %s. GET /api/calls/%s returns its outcome.", out.Place, out.Expires.UTC().Format(time.RFC3339), out.CallID)
+		text = out.QueueText() + " GET /api/calls/" + out.CallID + " returns its outcome."
 	}
 	res := result{meta: strictjson.AppendString([]byte(`"`+metaCall+`":`), out.CallID)}
 	res.members = append(strictjson.AppendString([]byte(`"content":[{"type":"text","text":`), text), "}]"...)

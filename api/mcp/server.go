@@ -167,8 +167,8 @@ type result struct {
 	private bool   // the client may cache it, but must not share it
 }
 
-// encode returns the members of an object, as JSON without the braces. Texts are as strictjson.AppendString writes them.
-// It panics if v cannot be encoded, which is a bug.
+// encode returns the members of an object, as JSON without the braces. Texts are as strictjson.AppendString writes
+// them. It panics if v cannot be encoded, which is a bug.
 //
 // Errors, tasks and initialize are appended by hand, because their answers took 11 to 23 % more CPU with encode
 // (BenchmarkOtherAnswers). So is JSON of devices, such as schemas and results: encode would check it again, and change

@@ -118,8 +118,8 @@ func TestConfigPassesWhatServeStartsWith(t *testing.T) {
 	}
 }
 
-// startTogether fails the test unless serve starts with the settings, each of which passes alone. Those that do not pass
-// together are started in halves.
+// startTogether fails the test unless serve starts with the settings, each of which passes alone. Those that do not
+// pass together are started in halves.
 func startTogether(t *testing.T, settings []string) {
 	t.Helper()
 	if passes, said := configPasses(t, quietEnvironment(t, settings...)); !passes {

@@ -243,8 +243,8 @@ func (h *hostileStage) access() {
 	h.see(h.texts[0], h.texts[195])
 }
 
-// bombs are texts of models that take much time, or too deep a stack, to be read as Markdown; and some that name others'
-// pictures.
+// bombs are texts of models that take much time, or too deep a stack, to be read as Markdown; and some that name
+// others' pictures.
 func bombs() map[string]string {
 	deep := strings.Repeat
 	return map[string]string{
@@ -324,7 +324,8 @@ func keyOf(t testing.TB, url, name, role string) string {
 	return key.Key
 }
 
-// connectHostile connects 40 devices that have the texts as attributes, one that has them in its tools, and one whose tools are traps.
+// connectHostile connects 40 devices that have the texts as attributes, one that has them in its tools, and one whose
+// tools are traps.
 func connectHostile(t *testing.T, url string, texts []string) {
 	for i := range 40 {
 		connectDevice(t, url, fmt.Sprintf("named-%d", i), echoTool(), client.WithToken(keyOf(t, url, texts[5*i], "device")),

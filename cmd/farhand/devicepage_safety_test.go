@@ -122,8 +122,8 @@ func (s *phoneStage) movingButtons() {
 	eval[bool](s.pageBrowser, `(clearInterval(window.shake), document.querySelector(".prompt").style.transform = "", true)`)
 }
 
-// hostileCanvas: documents that are endless, deep or large, and code that lies to the page, stop neither the page nor the
-// next agent.
+// hostileCanvas: documents that are endless, deep or large, and code that lies to the page, stop neither the page nor
+// the next agent.
 func (s *phoneStage) hostileCanvas() {
 	const surface = `{"version":"v0.9","createSurface":{"surfaceId":"main","catalogId":"https://a2ui.org/specification/v0_9/catalogs/basic/catalog.json"}}`
 	var deep, wide, ids []string
@@ -494,8 +494,8 @@ func (s *phoneStage) insecure() {
 	s.tap("Stop")
 }
 
-// clickedThrough: behind a certificate that the person only clicked through, the page says what Chromium refuses it, and
-// works without that.
+// clickedThrough: behind a certificate that the person only clicked through, the page says what Chromium refuses it,
+// and works without that.
 func (s *phoneStage) clickedThrough() {
 	gateway, err := url.Parse(s.balancer)
 	if err != nil {

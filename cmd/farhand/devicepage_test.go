@@ -47,8 +47,8 @@ if (navigator.wakeLock) navigator.wakeLock.request = async kind => {
   return Object.assign(new EventTarget(), { release: async () => used.push("released") });
 };`
 
-// TestDevicePage uses the device page as a person and an agent would, in a real Chromium. One fleet and one browser serve
-// all steps, which build on each other.
+// TestDevicePage uses the device page as a person and an agent would, in a real Chromium. One fleet and one browser
+// serve all steps, which build on each other.
 func TestDevicePage(t *testing.T) {
 	t.Parallel()
 	pods := startFleet(t, 2, redistest.Single(t), "FARHAND_POD_LEASE=2s", "FARHAND_BUILTIN_TOOLS=nodes,node-invoke,canvas")
@@ -89,8 +89,8 @@ func TestDevicePage(t *testing.T) {
 	}
 }
 
-// tap presses a button or link where it is, as a finger would: browsers allow some things only then. What is disabled, as
-// questions are after they have moved, takes no tap, and is tapped again.
+// tap presses a button or link where it is, as a finger would: browsers allow some things only then. What is disabled,
+// as questions are after they have moved, takes no tap, and is tapped again.
 func (s *phoneStage) tap(name string) {
 	s.Helper()
 	s.until("tap "+name, fmt.Sprintf(`(() => {

@@ -62,7 +62,8 @@ func (b *pageBrowser) docPicture(name string) {
 	}
 }
 
-// TestPicturesInDocs: docs show the pictures that `make pictures` writes, all of them and no others, and they are small.
+// TestPicturesInDocs: docs show the pictures that `make pictures` writes, all of them and no others, and they are
+// small.
 func TestPicturesInDocs(t *testing.T) {
 	t.Parallel()
 	shown := map[string]bool{}

@@ -19,8 +19,8 @@ type firefoxStage struct {
 	phone   *phoneStage
 }
 
-// TestFirefox uses the console and the device page as a person would, in a second engine. It takes steps of TestConsole,
-// TestConsoleAdmin and TestDevicePage, with one pod and one tab.
+// TestFirefox uses the console and the device page as a person would, in a second engine. It takes steps of
+// TestConsole, TestConsoleAdmin and TestDevicePage, with one pod and one tab.
 func TestFirefox(t *testing.T) {
 	t.Parallel()
 	s := &firefoxStage{admin: &adminStage{}}

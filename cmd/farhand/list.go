@@ -78,7 +78,8 @@ func (a *application) toolsCommand() *cobra.Command {
 		filters: map[string]string{
 			"name": "tools of this name", "q": "text in name or description", "session_id": "tools of this session",
 			"device_id": "tools of this device", "user_id": "tools of this user",
-			"label": "tools of devices with this label, key=value",
+			"label":    "tools of devices with this label, key=value",
+			"presence": "connected (default), sleeping (tools of devices that are remembered), or any",
 		},
 		header: []string{"NAME", "SOURCE", "WHERE", "DEVICE", "DESCRIPTION", "USABLE"},
 		row: func(t anyTool) []string {
@@ -112,26 +113,35 @@ func (a *application) toolsCommand() *cobra.Command {
 func (a *application) sessionsCommand() *cobra.Command {
 	var r remote
 	var kick string
+	query := url.Values{"connected": {"true"}} // conversations of disconnected devices are also sessions
 	cmd := listing[wire.SessionRow]{
 		name:  "sessions",
-		query: url.Values{"connected": {"true"}}, // conversations of disconnected devices are also sessions
+		query: query,
 		filters: map[string]string{
 			"device_id": "sessions of this device", "user_id": "sessions of this user",
-			"label": "sessions with this label, key=value",
+			"label":    "sessions with this label, key=value",
+			"presence": "connected (default), sleeping (devices that are remembered), or any",
 		},
 		header: []string{"SESSION", "NAME", "DEVICE", "PLATFORM", "POD", "CONNECTED", "TOOLS", "ROUND TRIP",
 			"LAST PONG"},
 		row: func(s wire.SessionRow) []string {
+			connected := time.Since(timeOf(s.ConnectedAt)).Truncate(time.Second).String()
+			if s.LastSeen != "" {
+				connected = "sleeps, seen " + s.LastSeen
+			}
 			return []string{
 				s.SessionID, s.Name, strings.TrimSpace(s.DeviceName + " " + s.DeviceID), s.Platform, s.Pod,
-				time.Since(timeOf(s.ConnectedAt)).Truncate(time.Second).String(), strconv.Itoa(len(s.Tools)),
+				connected, strconv.Itoa(len(s.Tools)),
 				roundTrip(s.SessionAttributes.Presence), lastPong(s.SessionAttributes.Presence),
 			}
 		},
-	}.command(a, &r, &cobra.Command{Use: "sessions", Short: "List the connected devices, or end one session"})
+	}.command(a, &r, &cobra.Command{Use: "sessions", Short: "List connected or sleeping devices, or end one session"})
 	list := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if kick == "" {
+			if cmd.Flags().Changed("presence") {
+				query.Del("connected") // presence says it
+			}
 			return list(cmd, args)
 		}
 		return r.call(cmd.Context(), http.MethodDelete, "/api/sessions/"+url.PathEscape(kick), nil)

@@ -45,8 +45,8 @@ func (m machine) leftSince(before machine) float64 {
 	return min(1, max(0.05, 1-float64(m.others-before.others)/float64(m.all-before.all)))
 }
 
-// tooManyLate reports whether too many of the calls were late for the store: any while more than half of the machine was
-// left, else more than one, and more than one in a hundred.
+// tooManyLate reports whether too many of the calls were late for the store: any while more than half of the machine
+// was left, else more than one, and more than one in a hundred.
 func tooManyLate(late, calls int, left float64) bool {
 	return late > 0 && (left > 0.5 || late > max(1, calls/100))
 }

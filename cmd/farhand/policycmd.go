@@ -272,32 +272,40 @@ func printDecision(out io.Writer, r policy.Report, register bool) {
 		fmt.Fprintf(out, "  limit     %d calls %s in %d s per %s (rule %s)\n", l.Calls, what, l.WindowSeconds, l.Per,
 			l.Rule)
 	}
-	if p := r.Programs; p != nil {
-		fmt.Fprintf(out, "  programs  %s\n", strings.Join(append([]string{string(p.Security)}, p.Allow...), " "))
-		switch {
-		case p.Rule == "":
-		case p.Security == policy.Full:
-			fmt.Fprintf(out, "  programs  by rule %s\n", p.Rule)
-		default:
-			fmt.Fprintf(out, "  programs  by rule %[1]s; to allow more, write a rule with the id %[1]s in its place\n",
-				p.Rule)
-		}
-		if p.Sandboxed {
-			fmt.Fprintln(out, "  programs  in the sandbox")
-		}
-		if p.Elevated {
-			fmt.Fprintln(out, "  programs  elevated, if a person approves the call")
-		}
+	if r.Programs != nil {
+		printPrograms(out, r.Programs)
 	}
-	if res := r.Resources; res != nil {
-		for _, b := range []struct {
-			name string
-			n    int64
-		}{{"maxFiles", int64(res.MaxFiles)}, {"maxSizeMB", res.MaxSizeMB}, {"maxProcesses", int64(res.MaxProcesses)},
-			{"maxRuntimeSec", res.MaxRuntimeSec}} {
-			if b.n > 0 {
-				fmt.Fprintf(out, "  resource  %s %d\n", b.name, b.n)
-			}
+	if r.Resources != nil {
+		printResources(out, r.Resources)
+	}
+}
+
+func printPrograms(out io.Writer, p *policy.ProgramsReport) {
+	fmt.Fprintf(out, "  programs  %s\n", strings.Join(append([]string{string(p.Security)}, p.Allow...), " "))
+	switch {
+	case p.Rule == "":
+	case p.Security == policy.Full:
+		fmt.Fprintf(out, "  programs  by rule %s\n", p.Rule)
+	default:
+		fmt.Fprintf(out, "  programs  by rule %[1]s; to allow more, write a rule with the id %[1]s in its place\n",
+			p.Rule)
+	}
+	if p.Sandboxed {
+		fmt.Fprintln(out, "  programs  in the sandbox")
+	}
+	if p.Elevated {
+		fmt.Fprintln(out, "  programs  elevated, if a person approves the call")
+	}
+}
+
+func printResources(out io.Writer, res *policy.ResourcesReport) {
+	for _, b := range []struct {
+		name string
+		n    int64
+	}{{"maxFiles", int64(res.MaxFiles)}, {"maxSizeMB", res.MaxSizeMB}, {"maxProcesses", int64(res.MaxProcesses)},
+		{"maxRuntimeSec", res.MaxRuntimeSec}} {
+		if b.n > 0 {
+			fmt.Fprintf(out, "  resource  %s %d\n", b.name, b.n)
 		}
 	}
 }

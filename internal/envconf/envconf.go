@@ -41,8 +41,8 @@ func Variables(of reflect.Value, prefix string) []Variable {
 	return all
 }
 
-// Parse reads a struct from an environment, and its secrets also from files (Secret). The error lists all invalid values
-// and files. Durations may have days; an int64 is a size in bytes, with or without a unit.
+// Parse reads a struct from an environment, and its secrets also from files (Secret). The error lists all invalid
+// values and files. Durations may have days; an int64 is a size in bytes, with or without a unit.
 func Parse[T any](environment map[string]string, prefix string) (T, error) {
 	all := Variables(reflect.ValueOf(*new(T)), prefix)
 	environment, unread := readSecrets(all, environment)

@@ -50,7 +50,8 @@ const maxQueued = 1 << 16
 
 // LoadConfig reads the OTEL_ variables of an environment. Traces are off unless an endpoint is set, or
 // OTEL_TRACES_EXPORTER is otlp. Variables that end on TRACES_ and a name have precedence. Unlike the specification of
-// OpenTelemetry asks for, a value that has no meaning is an error: without it, the mistake would show as missing traces.
+// OpenTelemetry asks for, a value that has no meaning is an error: without it, the mistake would show as missing
+// traces.
 func LoadConfig(environ []string) (Config, error) {
 	e := env{values: make(map[string]string, len(environ))}
 	for _, variable := range environ {

@@ -1,6 +1,6 @@
-// Package otlp records spans with OpenTelemetry's SDK and sends them to a collector by OTLP, over HTTP or gRPC. Sampling,
-// limits of spans and ids are the SDK's. The exporter is the gateway's own, because OpenTelemetry's would add 8 MB to
-// the binary, most of it gRPC (docs/decisions/0079-traces.md).
+// Package otlp records spans with OpenTelemetry's SDK and sends them to a collector by OTLP, over HTTP or gRPC.
+// Sampling, limits of spans and ids are the SDK's. The exporter is the gateway's own, because OpenTelemetry's would add
+// 8 MB to the binary, most of it gRPC (docs/decisions/0079-traces.md).
 //
 //	span ends ─▶ queue, bounded ─▶ one goroutine ─▶ batch ─▶ encode ─▶ sender, with retries ─▶ collector
 //

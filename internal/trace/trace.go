@@ -1,5 +1,5 @@
-// Package trace carries OpenTelemetry's spans through the gateway. It knows OpenTelemetry's API, not its SDK, so packages
-// that start spans depend on neither an exporter nor a global provider. docs/traces.md lists the spans.
+// Package trace carries OpenTelemetry's spans through the gateway. It knows OpenTelemetry's API, not its SDK, so
+// packages that start spans depend on neither an exporter nor a global provider. docs/traces.md lists the spans.
 //
 //	request, message ─▶ Tracer.Serve ─▶ ctx ─▶ Start, Start, … ─▶ Context ─▶ another pod ─▶ Tracer.Join
 //

@@ -44,7 +44,8 @@ func TestMessagesSurviveTheTrip(t *testing.T) {
 	}
 	long := registry.MustJSON(`"` + strings.Repeat("x", keptMessage) + `"`)
 	for _, envelope := range []registry.Envelope{
-		whole, {V: registry.EnvelopeVersion, Kind: registry.EnvelopeCancel, Reason: "r"}, {V: registry.EnvelopeVersion, Err: registry.Lost()}, {V: registry.EnvelopeVersion},
+		whole, {V: registry.EnvelopeVersion, Kind: registry.EnvelopeCancel, Reason: "r"},
+		{V: registry.EnvelopeVersion, Err: registry.Lost()}, {V: registry.EnvelopeVersion},
 		{V: registry.EnvelopeVersion, Generation: -1, Result: &registry.Result{}},
 		{V: registry.EnvelopeVersion, Args: long, CallID: "c", ReplyTo: "p"},
 		{V: registry.EnvelopeVersion, CallID: "c", Order: registry.OrderTool, AgeMS: 7},

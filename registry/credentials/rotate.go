@@ -105,12 +105,17 @@ func (s *store) rotate(
 	if err != nil {
 		return c, errors.Join(err, s.remove(context.WithoutCancel(ctx), c.Digest))
 	}
-	for _, old := range []string{m.Digest, digest, before.Former} {
-		if old != "" && old != c.Former {
+	return c, s.removeFormer(ctx, c.Former, m.Digest, digest, before.Former)
+}
+
+// removeFormer removes the secrets that a rotation has replaced, except the one that it keeps.
+func (s *store) removeFormer(ctx context.Context, keep string, digests ...string) (err error) {
+	for _, old := range digests {
+		if old != "" && old != keep {
 			err = errors.Join(err, s.remove(ctx, old))
 		}
 	}
-	return c, err
+	return err
 }
 
 // keep writes the copy of a rotated credential under the kept secret, unless the credential before, of this revision,

@@ -46,8 +46,8 @@ type document struct {
 	weight   int // in bytes
 }
 
-// index holds the time of each member. It keeps the count and the sum of the weights of the members whose time was ahead
-// at counted. Both hold until the earliest of these times, so a quota is checked without reading all members.
+// index holds the time of each member. It keeps the count and the sum of the weights of the members whose time was
+// ahead at counted. Both hold until the earliest of these times, so a quota is checked without reading all members.
 type index struct {
 	times map[string]time.Time
 	stay  time.Duration // how long a member is kept after its time

@@ -141,8 +141,8 @@ func (c *change) unlock(l sync.Locker) {
 	l.Unlock()
 }
 
-// queue queues what was recorded. A change without records gets the last batch that waits, because an earlier change may
-// have made what it found.
+// queue queues what was recorded. A change without records gets the last batch that waits, because an earlier change
+// may have made what it found.
 func (c *change) queue() {
 	switch {
 	case c == nil:

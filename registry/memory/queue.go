@@ -184,6 +184,33 @@ func (m *Store) DueQueued(_ context.Context, limit int, again time.Duration) (du
 	return due, nil
 }
 
+// ScanQueued implements registry.QueueStore. A cursor names the last device that was returned.
+func (m *Store) ScanQueued(_ context.Context, cursor string, limit int) ([]registry.QueuedCall, string, error) {
+	m.queues.mu.Lock()
+	defer m.queues.mu.Unlock()
+	last := make(map[string]*queuedCall)
+	var names []string
+	for tenant, t := range m.queues.tenants {
+		for device, waiting := range t.devices {
+			if name := tenant + " " + device; name > cursor {
+				names, last[name] = append(names, name), waiting[len(waiting)-1]
+			}
+		}
+	}
+	slices.Sort(names)
+	next := ""
+	if len(names) > limit {
+		names = names[:limit]
+		next = names[limit-1]
+	}
+	calls := make([]registry.QueuedCall, len(names))
+	for i, name := range names {
+		calls[i] = last[name].QueuedCall
+		calls[i].Request = nil
+	}
+	return calls, next, nil
+}
+
 // QueueStats implements registry.QueueStore.
 func (m *Store) QueueStats(context.Context) (map[string]registry.QueueStats, error) {
 	m.queues.mu.Lock()

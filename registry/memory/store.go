@@ -1,13 +1,13 @@
-// Package memory is the store of a single gateway, without Redis. It behaves like a shared store, so several pods of one
-// process may share one Store, each with its own Bus.
+// Package memory is the store of a single gateway, without Redis. It behaves like a shared store, so several pods of
+// one process may share one Store, each with its own Bus.
 //
 // Start with store.go, then sessions.go. The other files are named after the contracts of package registry that they
 // implement. shared.go has the map that most of them use. documents.go keeps what approvals, blobs, credentials,
 // pairings and memories of tools consist of.
 //
 // With a Journal (journal.go), a store keeps beyond its process: documents, conversations, places, continuations, audit
-// logs, usage, changes of credentials and the charges of rate limits. keeper.go writes them. Sessions, tool sets, calls, activity,
-// byte budgets, turns and the loop guard's trails are of the process.
+// logs, usage, changes of credentials and the charges of rate limits. keeper.go writes them. Sessions, tool sets,
+// calls, activity, byte budgets, turns and the loop guard's trails are of the process.
 //
 // Imports: only registry and the packages of those entities below it, of the packages of this module.
 package memory

@@ -116,6 +116,39 @@ var queueTests = []subtest{
 			f.Errorf("left: %+v", left)
 		}
 	}},
+	{name: "a scan finds the last call of each device", run: func(f *fixture) {
+		var want []string
+		for i := range 30 {
+			f.must(errOf(f.enqueue(fmt.Sprint("first", i), fmt.Sprint("phone", i), "ann", "{}", wide)))
+			id := fmt.Sprint("last", i)
+			f.must(errOf(f.enqueue(id, fmt.Sprint("phone", i), "ann", "{}", wide)))
+			want = append(want, f.id+id)
+		}
+		var found []string
+		for cursor, pages := "", 0; ; pages++ {
+			page, next, err := f.store.ScanQueued(f.ctx, cursor, 7)
+			f.must(err)
+			for _, c := range page {
+				if c.Tenant == f.tenant && slices.Contains(want, c.CallID) {
+					found = append(found, c.CallID)
+				}
+				if len(c.Request) > 0 || c.Since.IsZero() || c.Device == "" {
+					f.Errorf("found %+v", c)
+				}
+			}
+			if cursor = next; cursor == "" {
+				break
+			}
+			if pages > 1000 {
+				f.Fatal("the scan does not end")
+			}
+		}
+		slices.Sort(found)
+		slices.Sort(want)
+		if found = slices.Compact(found); !slices.Equal(found, want) {
+			f.Errorf("found %v", found)
+		}
+	}},
 	{name: "a queued record begins once, returns, and expires by its time in the queue", run: func(f *fixture) {
 		r := registry.NewRecord(f.id, f.tenant, "camera", nil)
 		r.State, r.TimeoutMS, r.HoldMS, r.Queue = registry.StateQueued, 60_000, 3_600_000, "phone"

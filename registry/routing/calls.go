@@ -38,7 +38,7 @@ type Calls struct {
 	// had been emptied.
 	unstored *cache.Cache[string, registry.Record]
 
-	places  *share.Pool // semaphore of running calls
+	slots   *share.Pool // semaphore of running calls
 	running sync.WaitGroup
 	stop    context.CancelCauseFunc // abandons the running calls
 	ctx     context.Context         // of the running calls
@@ -48,7 +48,7 @@ func newCalls(c core, r *Router) *Calls {
 	ctx, stop := context.WithCancelCause(context.Background())
 	return &Calls{
 		core: c, router: r, unstored: cache.New[string, registry.Record](unstoredLimit, 0),
-		places: share.New(share.Bounds{Pod: maxRunning}), ctx: ctx, stop: stop,
+		slots: share.New(share.Bounds{Pod: maxRunning}), ctx: ctx, stop: stop,
 	}
 }
 
@@ -231,16 +231,16 @@ func endsWithin(ctx context.Context, d time.Duration) bool {
 func (c *Calls) Start(
 	ctx context.Context, rec registry.Record, run func(context.Context) (registry.Result, error),
 ) (stored registry.Record, created bool, err error) {
-	place, err := c.enter(share.Owner{Tenant: rec.Tenant, Identity: cmp.Or(rec.UserID, rec.Caller)})
+	slot, err := c.enter(share.Owner{Tenant: rec.Tenant, Identity: cmp.Or(rec.UserID, rec.Caller)})
 	if err != nil {
 		return registry.Record{}, false, err
 	}
 	stored, created, err = c.Hold(ctx, rec)
 	if err != nil || !created {
-		place.Release()
+		slot.Release()
 		return stored, created, err
 	}
-	c.launch(place, stored, func(ctx context.Context, _ registry.Record) (registry.Result, error) { return run(ctx) })
+	c.launch(slot, stored, func(ctx context.Context, _ registry.Record) (registry.Result, error) { return run(ctx) })
 	return stored, true, nil
 }
 
@@ -264,7 +264,7 @@ func (c *Calls) Begin(
 	ctx context.Context, of share.Owner, callID string, timeout time.Duration,
 	run func(context.Context, registry.Record) (registry.Result, error),
 ) (begun bool, err error) {
-	place, err := c.enter(of)
+	slot, err := c.enter(of)
 	if err != nil {
 		return false, err
 	}
@@ -272,21 +272,21 @@ func (c *Calls) Begin(
 	defer cancel()
 	rec, begun, err := c.calls.BeginCall(ctx, of.Tenant, callID, c.pod, timeout)
 	if err != nil || !begun {
-		place.Release()
+		slot.Release()
 		return begun, err
 	}
-	c.launch(place, rec, run)
+	c.launch(slot, rec, run)
 	return true, nil
 }
 
 // launch runs a durable call whose record is stored, in a goroutine that has a slot.
 func (c *Calls) launch(
-	place *share.Grant, rec registry.Record, run func(context.Context, registry.Record) (registry.Result, error),
+	slot *share.Grant, rec registry.Record, run func(context.Context, registry.Record) (registry.Result, error),
 ) {
 	done := make(chan struct{})
 	c.active.Store(rec.CallID, done)
 	c.running.Go(func() {
-		defer place.Release()
+		defer slot.Release()
 		defer close(done)
 		defer c.active.Delete(rec.CallID)
 		res, err := run(c.ctx, rec)
@@ -342,14 +342,14 @@ func (c *Calls) Refuse(ctx context.Context, tenant, callID string, why *registry
 
 // enter takes a slot for a call on this pod. It fails with CodeBusy if none is free.
 func (c *Calls) enter(by share.Owner) (*share.Grant, error) {
-	place, err := c.places.Try(by, 1)
+	slot, err := c.slots.Try(by, 1)
 	if err != nil {
 		c.counts.add(&c.counts.PodBusy, 1)
 		return nil, registry.Errorf(registry.CodeBusy,
 			"This pod, or this tenant on it, has reached its limit of running calls. Retry after a moment.").
 			RetryIn(time.Second).With(registry.DispatchedNo)
 	}
-	return place, nil
+	return slot, nil
 }
 
 // complete ends a durable call in the store. A device's answer is already there: the pod that delivered the call stored

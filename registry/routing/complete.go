@@ -200,11 +200,11 @@ const (
 )
 
 // movedTries returns how often a missing record is looked for if the device's former pod may have died with the call.
-// The caller's pod writes the record once it takes the call for lost (lostAfter). The tries end within taskTimeout: with
-// a longer lostAfter, they may end before the record is there. If more than half of the slots are taken, it returns 1:
-// many answers to unknown calls must not keep others from their slots.
+// The caller's pod writes the record once it takes the call for lost (lostAfter). The tries end within taskTimeout:
+// with a longer lostAfter, they may end before the record is there. If more than half of the slots are taken, it
+// returns 1: many answers to unknown calls must not keep others from their slots.
 func (p *Hub) movedTries() int {
-	if p.late.places.Stats().Held > maxLate/2 {
+	if p.late.slots.Stats().Held > maxLate/2 {
 		return 1
 	}
 	return int(min(lostAfter(p.sendTimeout)+lateWrites, taskTimeout-2*latePause) / latePause)
@@ -212,8 +212,8 @@ func (p *Hub) movedTries() int {
 
 // storeLateAnswer stores an answer without a waiting caller in the record of its call. It calls then, immediately or
 // later, with the store's result. A missing record may be on its way to the store, so storeLateAnswer looks for it so
-// many times more; a store that is unavailable is tried as by storeOnceBack. proofs are the device's, nil if another pod
-// has checked them.
+// many times more; a store that is unavailable is tried as by storeOnceBack. proofs are the device's, nil if another
+// pod has checked them.
 func (p *Hub) storeLateAnswer(
 	ctx context.Context, key registry.Key, proofs []string, callID string, res registry.Result, tries int,
 	then func(registry.Moved, error),

@@ -1,9 +1,14 @@
 package routing
 
 import (
+	"context"
+	"fmt"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/farhand/farhand/internal/share"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 )
@@ -18,7 +23,7 @@ func TestDeliveriesAreShared(t *testing.T) {
 		}
 	}()
 	take := func(tenant string) bool {
-		g, err := p.Queue.places.Try(share.Owner{Tenant: tenant}, 1)
+		g, err := p.Queue.slots.Try(share.Owner{Tenant: tenant}, 1)
 		if err == nil {
 			held = append(held, g)
 		}
@@ -31,5 +36,57 @@ func TestDeliveriesAreShared(t *testing.T) {
 	}
 	if !take(registry.DefaultTenant) {
 		t.Error("another tenant gets no delivery")
+	}
+}
+
+// stuckStarter never ends the start of a call of the tenant "hostile".
+type stuckStarter struct {
+	began   atomic.Int64
+	release chan struct{}
+	others  chan registry.QueuedCall
+}
+
+func (s *stuckStarter) StartQueued(_ context.Context, _ registry.Session, c registry.QueuedCall) (bool, error) {
+	if c.Tenant == "hostile" {
+		s.began.Add(1)
+		<-s.release
+	} else {
+		select {
+		case s.others <- c:
+		default:
+		}
+	}
+	return false, nil
+}
+
+func (s *stuckStarter) WakeDevice(context.Context, string, string) {}
+
+// More devices of one tenant than it may take deliveries never end their calls. A device of another tenant gets its
+// call at once.
+func TestStuckDeliveriesOfATenantDoNotHoldOthers(t *testing.T) {
+	p := startPod(t, memory.New(memory.Options{}), "a")
+	starter := &stuckStarter{release: make(chan struct{}), others: make(chan registry.QueuedCall, 1)}
+	defer close(starter.release)
+	p.Queue.Serve(starter)
+	sleepsWithCall := func(tenant, device string) {
+		s := registry.Session{Key: registry.Key{Tenant: tenant, Session: device}, DeviceID: device}
+		call := registry.QueuedCall{Tenant: tenant, CallID: tenant + device, Device: s.DeviceKey(), Request: []byte("{}")}
+		if _, _, err := p.Queue.Enqueue(t.Context(), call, device, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		connect(t, p, deafConn{}, func(session *registry.Session) { *session = s })
+	}
+	for i := range maxDeliveries/2 + 50 {
+		sleepsWithCall("hostile", fmt.Sprint("phone-", i))
+	}
+	testkit.Eventually(t, "the tenant's deliveries", func() bool { return starter.began.Load() == maxDeliveries/2 })
+	sleepsWithCall("other", "phone")
+	select {
+	case <-starter.others:
+	case <-time.After(testkit.Limit):
+		t.Error("the other tenant's call is not started")
+	}
+	if n := starter.began.Load(); n != maxDeliveries/2 {
+		t.Errorf("one tenant has %d deliveries", n)
 	}
 }

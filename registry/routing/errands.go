@@ -167,7 +167,7 @@ func (p *Places) admit(
 ) (ctx context.Context, done func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	place, err := p.admitted.Try(by, 1)
+	slot, err := p.admitted.Try(by, 1)
 	if err != nil {
 		p.counts.add(&p.counts.ErrandsRefused, 1)
 		return nil, nil, registry.Errorf(registry.CodeBusy,
@@ -175,7 +175,7 @@ func (p *Places) admit(
 			RetryIn(time.Second).With(registry.DispatchedNo)
 	}
 	if p.closed {
-		place.Release()
+		slot.Release()
 		return nil, nil, registry.ErrNotOwner.With(registry.DispatchedNo)
 	}
 	timed, stop := context.WithTimeout(p.base, timeout)
@@ -184,7 +184,7 @@ func (p *Places) admit(
 	p.running.Add(1)
 	return ctx, func() {
 		defer p.running.Done()
-		defer place.Release()
+		defer slot.Release()
 		cancel(nil)
 		stop()
 		p.mu.Lock()

@@ -183,7 +183,7 @@ type returns struct {
 	ctx     context.Context // ends with close
 	cancel  context.CancelFunc
 	loops   sync.WaitGroup
-	places  *share.Pool // semaphore of waiting calls
+	slots   *share.Pool // semaphore of waiting calls
 
 	mu      sync.Mutex
 	tenants map[string]*tenantReturns
@@ -200,7 +200,7 @@ func newReturns(version func(ctx context.Context, tenant string) (string, error)
 	ctx, cancel := context.WithCancel(context.Background())
 	return &returns{
 		version: version, ctx: ctx, cancel: cancel, tenants: make(map[string]*tenantReturns),
-		places: share.New(share.Bounds{Pod: maxReturns, Tenant: maxTenantReturns, Identity: maxUserReturns}),
+		slots: share.New(share.Bounds{Pod: maxReturns, Tenant: maxTenantReturns, Identity: maxUserReturns}),
 	}
 }
 
@@ -251,7 +251,7 @@ func (r *returns) enter(tenant, user string) (t *tenantReturns, leave func()) {
 	if r.ctx.Err() != nil {
 		return nil, nil
 	}
-	place, err := r.places.Try(share.Owner{Tenant: tenant, Identity: user}, 1)
+	slot, err := r.slots.Try(share.Owner{Tenant: tenant, Identity: user}, 1)
 	if err != nil {
 		return nil, nil
 	}
@@ -263,7 +263,7 @@ func (r *returns) enter(tenant, user string) (t *tenantReturns, leave func()) {
 	}
 	t.waiting++
 	return t, func() {
-		place.Release()
+		slot.Release()
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if t.waiting--; t.waiting == 0 {

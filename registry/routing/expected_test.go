@@ -61,8 +61,8 @@ func TestACallFollowsTheDeviceThatItWaitsFor(t *testing.T) {
 	})
 }
 
-// A device that is back under its session has not said yet which device it is: a call for that device waits until it has,
-// whether the call had been sent to where the device was or found it here.
+// A device that is back under its session has not said yet which device it is: a call for that device waits until it
+// has, whether the call had been sent to where the device was or found it here.
 func TestACallWaitsUntilTheDeviceSaysWhichItIs(t *testing.T) {
 	for name, back := range map[string]string{"here": "a", "on another pod": "c"} {
 		t.Run(name, func(t *testing.T) {

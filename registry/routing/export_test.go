@@ -16,8 +16,8 @@ func (cfg PodConfig) Replayable(jitter func(time.Duration) time.Duration, gather
 func (p *Pod) Leftovers() map[string]int {
 	left := map[string]int{
 		"pending calls": p.Router.pending.len(),
-		"slots":         int(p.Calls.places.Stats().Held),
-		"tasks":         int(p.tasks.places.Stats().Held + p.Hub.late.places.Stats().Held),
+		"slots":         int(p.Calls.slots.Stats().Held),
+		"tasks":         int(p.tasks.slots.Stats().Held + p.Hub.late.slots.Stats().Held),
 	}
 	p.Calls.active.Range(func(any, any) bool {
 		left["active calls"]++
@@ -47,4 +47,4 @@ func (l *listeners[T]) len() int {
 	return len(l.byID)
 }
 
-func (r *returns) len() int { return int(r.places.Stats().Held) }
+func (r *returns) len() int { return int(r.slots.Stats().Held) }

@@ -90,13 +90,13 @@ type Hub struct {
 	offered     *offeredTools
 	offers      *toolBudget
 
-	registered func(*LocalSession)            // called after a device has registered tools, changed or left; must not block
+	registered func(*LocalSession)            // called after a device has new tools, changed or left; must not block
 	seen       func(*LocalSession, time.Time) // called then, and when it has left
 
 	mu       sync.RWMutex
 	sessions map[registry.Key]*LocalSession
 
-	lines      *lines
+	orders     *orderedCalls
 	detached   detachedCalls
 	completing completingCalls
 	answered   *seenCalls        // calls without a record that have been answered
@@ -107,7 +107,7 @@ type Hub struct {
 func newHub(c core, cfg PodConfig, offers *toolBudget) *Hub {
 	ordered := newTasks(maxOrdered, c.log)
 	return &Hub{
-		ordered: ordered, lines: &lines{most: max(1, cfg.MaxInFlight/2), start: ordered.start},
+		ordered: ordered, orders: &orderedCalls{most: max(1, cfg.MaxInFlight/2), start: ordered.start},
 		core: c, maxInFlight: cfg.MaxInFlight, sendTimeout: cfg.SendTimeout,
 		late: newTasks(maxLate, c.log), checks: newTasks(maxChecks, c.log),
 		checkOutput: cfg.CheckOutput, offered: newOfferedTools(cfg.OfferedBytes), offers: offers,

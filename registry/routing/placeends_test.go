@@ -85,7 +85,7 @@ func TestALostPlaceIsEndedOnceThereIsRoom(t *testing.T) {
 		}
 		b.want(t, "b anew=true")
 		synctest.Wait()
-		others, err := a.pod.Places.tasks.places.Try(share.Owner{}, maxTasks) // as if as many tasks ran as may
+		others, err := a.pod.Places.tasks.slots.Try(share.Owner{}, maxTasks) // as if as many tasks ran as may
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -202,7 +202,7 @@ func TestChecksOfAnswersAreShared(t *testing.T) {
 	hub := startKeeper(t, memory.New(memory.Options{}), "a").pod.Hub
 	take := func(tenant string) (n int) {
 		for ; ; n++ {
-			place, err := hub.checks.places.Try(share.Owner{Tenant: tenant}, 1)
+			place, err := hub.checks.slots.Try(share.Owner{Tenant: tenant}, 1)
 			if err != nil {
 				return n
 			}

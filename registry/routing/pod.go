@@ -103,7 +103,7 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	p.Router = newRouter(c, p.Hub, cfg.SendTimeout)
 	p.Calls = newCalls(c, p.Router)
 	p.Queue = newQueue(c, cfg, p.Hub, p.Calls)
-	p.Hub.registered = p.Queue.note
+	p.Hub.registered = p.Queue.check
 	p.devices = newDeviceMemory(c, cfg.Devices)
 	p.Hub.seen = p.devices.note
 	p.Turns = &Turns{core: c}
@@ -234,7 +234,7 @@ func (p *Pod) HandleEnvelope(e registry.Envelope) {
 		p.Places.handleErased(e)
 	case registry.EnvelopeQueue:
 		if l := p.Hub.Get(e.Key()); l != nil {
-			p.Queue.note(l)
+			p.Queue.check(l)
 		}
 	case registry.EnvelopeSummary:
 		p.Fleet.handleQuestion(e)

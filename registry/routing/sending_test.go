@@ -169,8 +169,9 @@ func TestCallersHearHowTheirCallLeft(t *testing.T) {
 				time.Sleep(500 * time.Millisecond)
 				h.Sent(nil) // and it was lost
 			},
-			after: 500*time.Millisecond + lostAfter(DefaultSendTimeout), code: registry.CodeLost, dispatched: registry.DispatchedUnknown,
-			timeline: []registry.State{registry.StateAccepted, registry.StateRouted, registry.StateLost},
+			after: 500*time.Millisecond + lostAfter(DefaultSendTimeout), code: registry.CodeLost,
+			dispatched: registry.DispatchedUnknown,
+			timeline:   []registry.State{registry.StateAccepted, registry.StateRouted, registry.StateLost},
 		},
 		"it leaves and is answered late": {
 			timeout: long, meanwhile: func(_ context.Context, h *handed, _ *Pod, l *LocalSession) {

@@ -73,10 +73,10 @@ type Stats struct {
 
 // Stats reads every session. Call it every few seconds at most.
 func (p *Pod) Stats() Stats {
-	tasks, late, returns := p.tasks.places.Stats(), p.Hub.late.places.Stats(), p.Router.returns.places.Stats()
+	tasks, late, returns := p.tasks.slots.Stats(), p.Hub.late.slots.Stats(), p.Router.returns.slots.Stats()
 	s := Stats{
 		Pending: int64(p.Router.pending.len()), Returns: returns.Held, ReturnsRefused: returns.AllRefused(),
-		Detached: int64(p.Hub.detached.len()), Running: p.Calls.places.Stats().Held,
+		Detached: int64(p.Hub.detached.len()), Running: p.Calls.slots.Stats().Held,
 		Tasks: tasks.Held + late.Held, TasksRefused: tasks.AllRefused() + late.AllRefused(),
 		RoutesRemembered: p.Router.routes.remembered.Load(), RoutesRead: p.Router.routes.read.Load(),
 		PodsLive: p.podsLive.Load(),
@@ -102,9 +102,9 @@ func (p *Pod) Stats() Stats {
 // Pools returns the usage of the pod's pools, by name.
 func (p *Pod) Pools() map[string]share.Stats {
 	return map[string]share.Stats{
-		"running_calls": p.Calls.places.Stats(), "returning_calls": p.Router.returns.places.Stats(),
-		"errands": p.Places.admitted.Stats(), "deliveries": p.Queue.places.Stats(), "tasks": p.tasks.places.Stats(),
-		"late_answers": p.Hub.late.places.Stats(), "checked_answers": p.Hub.checks.places.Stats(),
+		"running_calls": p.Calls.slots.Stats(), "returning_calls": p.Router.returns.slots.Stats(),
+		"errands": p.Places.admitted.Stats(), "deliveries": p.Queue.slots.Stats(), "tasks": p.tasks.slots.Stats(),
+		"late_answers": p.Hub.late.slots.Stats(), "checked_answers": p.Hub.checks.slots.Stats(),
 		"offered_bytes": p.Hub.offered.bytes.Stats(),
 	}
 }

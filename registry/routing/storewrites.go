@@ -143,8 +143,8 @@ const (
 // tasks runs short exchanges with the store that must not block a socket's reader or the bus. Each has a time limit. A
 // closing pod waits for all of them.
 type tasks struct {
-	places *share.Pool
-	log    *slog.Logger
+	slots *share.Pool
+	log   *slog.Logger
 
 	mu     sync.Mutex
 	closed bool
@@ -152,25 +152,25 @@ type tasks struct {
 }
 
 func newTasks(limit int64, log *slog.Logger) *tasks {
-	return &tasks{places: share.New(share.Bounds{Pod: limit}), log: log}
+	return &tasks{slots: share.New(share.Bounds{Pod: limit}), log: log}
 }
 
 // start runs f for a session in a goroutine. It returns false if too many tasks are running: in total, of its tenant,
 // or of the session. It also returns false after wait.
 func (t *tasks) start(of registry.Key, f func(ctx context.Context)) bool {
-	place, err := t.places.Try(share.Owner{Tenant: of.Tenant, Identity: of.Session}, 1)
+	slot, err := t.slots.Try(share.Owner{Tenant: of.Tenant, Identity: of.Session}, 1)
 	if err != nil {
 		return false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		place.Release()
+		slot.Release()
 		return false
 	}
 	t.wg.Go(func() {
 		defer func() {
-			place.Release()
+			slot.Release()
 			if p := recover(); p != nil {
 				t.log.Error("panic in a task", "panic", p, "stack", string(debug.Stack()))
 			}

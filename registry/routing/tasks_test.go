@@ -35,7 +35,7 @@ func TestTasksAreShared(t *testing.T) {
 	}
 	close(over)
 	tasks.wait()
-	if s := tasks.places.Stats(); s.Held != 0 || s.AllRefused() == 0 {
+	if s := tasks.slots.Stats(); s.Held != 0 || s.AllRefused() == 0 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -135,7 +135,7 @@ func (p *Pod) refreshAll(ctx context.Context) {
 		}
 		p.refreshSome(ctx, batch, entries)
 		for _, l := range batch { // a message about a queued call may have been lost
-			p.Queue.note(l)
+			p.Queue.check(l)
 			p.devices.renew(l)
 		}
 	}

@@ -140,7 +140,7 @@ func TestUnknownAnswersDoNotFillThePod(t *testing.T) {
 				func(ignored bool) { acknowledged <- ignored })
 			synctest.Wait()
 		}
-		if n := pod.tasks.places.Stats().Held; n != 0 {
+		if n := pod.tasks.slots.Stats().Held; n != 0 {
 			t.Errorf("%d places are taken", n)
 		}
 		time.Sleep(time.Second)

@@ -1,8 +1,8 @@
 // Package sleeping remembers devices as documents of a store. Every store uses it to implement registry.SleepingStore.
 //
 // A device is one small document of its tenant's space, in an index for each way to find it. Devices of a kind have the
-// same tools, so a set of tools is a document of its own, under its hash. It is written rarely: each pod remembers which
-// sets are stored.
+// same tools, so a set of tools is a document of its own, under its hash. It is written rarely: each pod remembers
+// which sets are stored.
 //
 // Imports: only registry, registry/documents and internal packages, of the packages of this module.
 package sleeping

@@ -180,8 +180,8 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// put returns the steps that store a memory, if it fits into the quotas. A memory that does not grow always fits: a full
-// quota, or one that was lowered, must not keep it from shrinking.
+// put returns the steps that store a memory, if it fits into the quotas. A memory that does not grow always fits: a
+// full quota, or one that was lowered, must not keep it from shrinking.
 func put(u registry.ToolMemoryUse, m memory) ([]documents.Step, error) {
 	id, stored := idOf(u.Key), size(m.Values)
 	switch {

@@ -372,8 +372,8 @@ func TestReconnect(t *testing.T) {
 	startNode(t, string(text)).expect(t, "in time")
 }
 
-// TestWebMCP offers the tools of a page in Chromium, as they come and go, and tells the page why a token is refused. Two
-// devices with one store take turns.
+// TestWebMCP offers the tools of a page in Chromium, as they come and go, and tells the page why a token is refused.
+// Two devices with one store take turns.
 func TestWebMCP(t *testing.T) {
 	t.Parallel()
 	dir := project(t)

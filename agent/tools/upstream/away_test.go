@@ -141,8 +141,8 @@ func TestCallInFlightOutlivesARefusedDial(t *testing.T) {
 	}
 }
 
-// A call that the server has, and whose stream cannot be opened again, may have run: it is not made again, and nobody is
-// told that it was not dispatched.
+// A call that the server has, and whose stream cannot be opened again, may have run: it is not made again, and nobody
+// is told that it was not dispatched.
 func TestCallWhoseStreamIsLost(t *testing.T) {
 	var calls atomic.Int32
 	var server *restartable

@@ -170,8 +170,8 @@ func readContacts(r io.Reader) (all addresses, err error) {
 	return all, nil
 }
 
-// cutProperty splits a line of the form [group.]name[;parameter...]:value. The name is returned in upper case. Colons in
-// quotes belong to a parameter.
+// cutProperty splits a line of the form [group.]name[;parameter...]:value. The name is returned in upper case. Colons
+// in quotes belong to a parameter.
 func cutProperty(line string) (name, value string, ok bool) {
 	quoted := false
 	colon := strings.IndexFunc(line, func(r rune) bool {

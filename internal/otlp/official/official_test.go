@@ -1,5 +1,5 @@
-// Package official compares the exporter with OpenTelemetry's own types and with gRPC's own server. It is a module of its
-// own, because both would otherwise be in the gateway's go.mod.
+// Package official compares the exporter with OpenTelemetry's own types and with gRPC's own server. It is a module of
+// its own, because both would otherwise be in the gateway's go.mod.
 //
 //	go test -C internal/otlp/official
 package official

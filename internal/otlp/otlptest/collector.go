@@ -1,5 +1,5 @@
-// Package otlptest is a collector for tests: it receives spans by OTLP over HTTP and over gRPC without TLS, on one port.
-// It decodes them with code of its own, which internal/otlp/official compares with OpenTelemetry's types.
+// Package otlptest is a collector for tests: it receives spans by OTLP over HTTP and over gRPC without TLS, on one
+// port. It decodes them with code of its own, which internal/otlp/official compares with OpenTelemetry's types.
 package otlptest
 
 import (
@@ -43,8 +43,8 @@ type Collector struct {
 	answers  []http.HandlerFunc
 }
 
-// New starts a collector, which ends with the test. Each of answers takes the place of an answer, in order; the spans of
-// such a request are not kept.
+// New starts a collector, which ends with the test. Each of answers takes the place of an answer, in order; the spans
+// of such a request are not kept.
 func New(t testing.TB, answers ...http.HandlerFunc) *Collector {
 	t.Helper()
 	c := &Collector{answers: answers}

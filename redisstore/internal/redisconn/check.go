@@ -82,8 +82,8 @@ func serverWarnings(info map[string]string) []string {
 	return nil
 }
 
-// forgetting finds a server that forgets everything when it restarts. Its settings decide if they can be read, else what
-// it has saved since it started.
+// forgetting finds a server that forgets everything when it restarts. Its settings decide if they can be read, else
+// what it has saved since it started.
 func forgetting(ctx context.Context, server redis.Cmdable, info map[string]string) []string {
 	if info["aof_enabled"] != "0" {
 		return nil // it writes every change, or does not say

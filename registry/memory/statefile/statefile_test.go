@@ -126,10 +126,14 @@ func TestRefusedFiles(t *testing.T) {
 		spoil func(t *testing.T, path string)
 		says  string
 	}{
-		"newer release":    {setFormat("2"), "newer release, in format 2"},
-		"no format":        {setFormat("x"), "damaged"},
-		"cut":              {func(t *testing.T, path string) { must(t, os.Truncate(path, 3*int64(os.Getpagesize()))) }, "damaged"},
-		"another program":  {func(t *testing.T, path string) { must(t, os.WriteFile(path, bytes.Repeat([]byte("no "), 9000), 0o600)) }, "not a state file"},
+		"newer release": {setFormat("2"), "newer release, in format 2"},
+		"no format":     {setFormat("x"), "damaged"},
+		"cut": {func(t *testing.T, path string) {
+			must(t, os.Truncate(path, 3*int64(os.Getpagesize())))
+		}, "damaged"},
+		"another program": {func(t *testing.T, path string) {
+			must(t, os.WriteFile(path, bytes.Repeat([]byte("no "), 9000), 0o600))
+		}, "not a state file"},
 		"another database": {emptyDatabase, "not a state file"},
 		"missing bucket": {func(t *testing.T, path string) {
 			changeFile(t, path, func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte("audit")) })

@@ -279,17 +279,10 @@ func (d *goDriver) handle(ctx context.Context, call client.Call) (any, error) {
 		return nil, errors.New(args.Text)
 	case "crash":
 		panic("the handler crashed")
-	case "wait", "stubborn":
-		cancelled := ctx.Done()
-		if call.Tool == "stubborn" {
-			cancelled = nil
-		}
-		select {
-		case <-d.gate(call.ID):
-			return "released", nil
-		case <-cancelled:
-			return "cancelled", nil
-		}
+	case "wait":
+		return d.wait(call.ID, ctx.Done()), nil
+	case "stubborn":
+		return d.wait(call.ID, nil), nil
 	case "ledger":
 		d.report("began", args.Text, "call", call.ID)
 		time.Sleep(time.Duration(args.MS) * time.Millisecond)
@@ -309,9 +302,19 @@ func (d *goDriver) handle(ctx context.Context, call client.Call) (any, error) {
 			{Type: client.PartImage, MIMEType: "image/png", Name: "snap.png", Data: []byte{0x89, 'P', 'N', 'G'}},
 		}}, nil
 	case "upload":
-		part := client.Part{Type: client.PartFile, MIMEType: "video/mp4", Name: "clip.mp4"}
-		part, err := call.Upload(ctx, part, int64(args.Bytes), bytes.NewReader(make([]byte, args.Bytes)))
+		clip := client.Part{Type: client.PartFile, MIMEType: "video/mp4", Name: "clip.mp4"}
+		part, err := call.Upload(ctx, clip, int64(args.Bytes), bytes.NewReader(make([]byte, args.Bytes)))
 		return client.Result{Output: "sent", Parts: []client.Part{part}}, err
 	}
 	return nil, nil
+}
+
+// wait waits until a call is released or cancelled.
+func (d *goDriver) wait(callID string, cancelled <-chan struct{}) string {
+	select {
+	case <-d.gate(callID):
+		return "released"
+	case <-cancelled:
+		return "cancelled"
+	}
 }

@@ -39,8 +39,8 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// TestRaspberryPi runs examples/device-raspberry-pi as its unit does, with the simulated pins of gpiozero: it is paired once,
-// and is so after a restart.
+// TestRaspberryPi runs examples/device-raspberry-pi as its unit does, with the simulated pins of gpiozero: it is paired
+// once, and is so after a restart.
 func TestRaspberryPi(t *testing.T) {
 	t.Parallel()
 	pod, dir := startPod(t), t.TempDir()

@@ -38,8 +38,8 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// TestDependencies: a device loads websockets, and nothing else that Python does not bring. The wheel has its types, and
-// no tests.
+// TestDependencies: a device loads websockets, and nothing else that Python does not bring. The wheel has its types,
+// and no tests.
 func TestDependencies(t *testing.T) {
 	t.Parallel()
 	out := run(t, project(t), os.Environ(), "venv/bin/python", "-c", `
