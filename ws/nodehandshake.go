@@ -114,7 +114,7 @@ func (s *Server) takeStranger(source netip.Prefix) (*share.Grant, error) {
 func (s *Server) readHello(conn *websocket.Conn, socket *strangerSocket) (*node.Hello, *node.Refusal) {
 	now := time.Now()
 	challenge := node.Challenge{Nonce: rand.Text(), At: now}
-	_ = socket.SetReadDeadline(now.Add(handshakeWait))
+	_ = socket.SetReadDeadline(now.Add(min(handshakeWait, s.cfg.MessageTimeout)))
 	_ = conn.SetWriteDeadline(now.Add(s.cfg.WriteTimeout))
 	if err := conn.WriteMessage(websocket.TextMessage, challenge.Frame()); err != nil {
 		return nil, node.Gone()
