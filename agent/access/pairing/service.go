@@ -292,6 +292,23 @@ func (s *Service) Rename(ctx context.Context, by Approver, id, name string) (Dev
 	return d, gone(err)
 }
 
+// Renew has a node get a new secret when it next connects. Until the node has used it, the current one works: for at
+// most auth.DefaultOverlap after that connection. Other devices ask for a new secret themselves.
+func (s *Service) Renew(ctx context.Context, by Approver, id string) (Device, error) {
+	d, err := s.Device(ctx, by, id)
+	if err == nil && !IsNode(d.Credential) {
+		err = registry.Errorf(registry.CodeInvalidRequest, "The device is no OpenClaw node: rotate its credential.")
+	}
+	if err != nil {
+		return Device{}, err
+	}
+	d.Credential, err = s.cfg.Store.UpdateCredential(ctx, d.Tenant, d.ID, func(c *registry.Credential) error {
+		c.Renew = true
+		return nil
+	})
+	return d, gone(err)
+}
+
 // Revoke removes the credential of a paired device. The device's socket, on any pod, is closed soon.
 func (s *Service) Revoke(ctx context.Context, by Approver, id string) error {
 	c, err := s.find(ctx, by, id)
