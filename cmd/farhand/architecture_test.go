@@ -80,14 +80,13 @@ var arrows = map[string][]string{
 	"api/wire": {"registry"}, // the types of requests and answers, for server and commands
 	"ws": {
 		"agent", "agent/access", "agent/access/approval", "agent/chat", "agent/wake", "registry", "registry/routing",
-		"ws/mcp", "ws/internal", "internal",
+		"ws/mcp", "ws/node", "ws/internal", "internal",
 	},
-	"ws/mcp": {"agent/mcpcontent", "registry", "ws/internal", "internal"},
-
-	"ws/node/commands": {"agent/mcpcontent", "registry", "internal"}, // OpenClaw's commands as tools
-	"ws/internal":      {"registry", "internal"},
-	"ws/client":        {},
-	"web":              {}, // files, which know the HTTP API only
+	"ws/mcp":      {"agent/mcpcontent", "registry", "ws/internal", "internal"},
+	"ws/node":     {"agent/mcpcontent", "registry", "ws/internal", "internal"},
+	"ws/internal": {"registry", "internal"},
+	"ws/client":   {},
+	"web":         {}, // files, which know the HTTP API only
 	root: { // wires all rooms
 		"api", "api/wire", "ws", "agent", "agent/access", "agent/access/approval", "agent/access/usage", "agent/blobs",
 		"agent/chat",
