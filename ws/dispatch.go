@@ -220,6 +220,8 @@ func (c *conn) handle(frame any) error {
 		return c.stepNode(f)
 	case *node.Progress:
 		return c.progressNode(f)
+	case *node.Answer:
+		return c.returnNode(f)
 	case *mcp.Lost:
 		c.budget.spend(unitsPerStray)
 		c.local.Fail(f.Call, registry.Errorf(registry.CodeLost, "The device's MCP server ended before it answered. "+
