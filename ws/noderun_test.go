@@ -45,27 +45,30 @@ func TestNodeAsksAPerson(t *testing.T) {
 		done := g.callContext(context.Background(), p.key.ID, registry.Call{
 			ID: registry.NewCallID(), Args: registry.MustJSON(`{"command":"id"}`), Approved: approved,
 		}, "run")
-		id, _ := p.invoked("system.run.prepare")
-		p.response(p.result(id, prepared))
+		const denied = `"ok":false,"error":{"code":"SYSTEM_RUN_DENIED","message":"SYSTEM_RUN_DENIED: approval required"}`
 		id, invoke := p.invoked("system.run")
+		if strings.Contains(fmt.Sprint(invoke["paramsJSON"]), "approved") {
+			t.Errorf("approved %t: %v", approved, invoke["paramsJSON"])
+		}
+		ack := p.response(p.result(id, denied))
+		if !approved {
+			if o := await(t, done); ack["ok"] != true || !errors.Is(o.err, registry.CodeAsksPerson) ||
+				registry.AsError(o.err).Dispatched != registry.DispatchedNo {
+				t.Errorf("%v, %+v", ack, o)
+			}
+			continue
+		}
+		id, _ = p.invoked("system.run.prepare")
+		p.response(p.result(id, prepared))
+		id, invoke = p.invoked("system.run")
 		var params struct {
 			Approved         bool
 			ApprovalDecision string
 			SystemRunPlan    json.RawMessage
 		}
 		must(t, json.Unmarshal([]byte(fmt.Sprint(invoke["paramsJSON"])), &params))
-		if params.Approved != approved || approved != (params.ApprovalDecision == "allow-once") ||
-			string(params.SystemRunPlan) != plan {
-			t.Errorf("approved %t: %v", approved, invoke["paramsJSON"])
-		}
-		if !approved {
-			ack := p.response(p.result(id,
-				`"ok":false,"error":{"code":"SYSTEM_RUN_DENIED","message":"SYSTEM_RUN_DENIED: approval required"}`))
-			if o := await(t, done); ack["ok"] != true || !errors.Is(o.err, registry.CodeAsksPerson) ||
-				registry.AsError(o.err).Dispatched != registry.DispatchedNo {
-				t.Errorf("%v, %+v", ack, o)
-			}
-			continue
+		if !params.Approved || params.ApprovalDecision != "allow-once" || string(params.SystemRunPlan) != plan {
+			t.Errorf("%v", invoke["paramsJSON"])
 		}
 		p.response(p.result(id, `"ok":true,"payload":{"exitCode":0,"stdout":"root","stderr":"","timedOut":false}`))
 		if o := await(t, done); o.err != nil || !o.result.Success || !strings.Contains(o.result.Output, "root") {
