@@ -406,6 +406,23 @@ func TestBothCameras(t *testing.T) {
 	}
 }
 
+// A policy names tools as nodes offer them.
+func TestToolNames(t *testing.T) {
+	for _, tool := range everything("linux").Tools() {
+		if got := commands.ToolName(tool.Command); got != tool.Name {
+			t.Errorf("%s: %s, want %s", tool.Command, got, tool.Name)
+		}
+	}
+	for command, want := range map[string]string{
+		"acme.doIt": "acme_doIt", "worker.launch.v1": "", "system.run.prepare": "", "": "",
+		"canvas.a2ui.push": "canvas_a2ui_push",
+	} {
+		if got := commands.ToolName(command); got != want {
+			t.Errorf("%s: %s, want %s", command, got, want)
+		}
+	}
+}
+
 func TestLabels(t *testing.T) {
 	many := map[string]bool{"camera": true, "screenRecording": false, "bad name": true, "": true,
 		strings.Repeat("x", 100): true}
