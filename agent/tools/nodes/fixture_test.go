@@ -268,6 +268,14 @@ func allCommands() []string {
 	}
 }
 
+// phoneCommands are those of phoneActions.
+func phoneCommands() []string {
+	return []string{
+		"screen_snapshot!", "photos_latest!", "notifications_list!", "device_info", "device_status", "device_health",
+		"device_permissions", "which",
+	}
+}
+
 // talk calls a tool as a model in a conversation with a device.
 func (h *house) talk(token, session string, kind agent.ContextKind, tool, args string) (registry.Result, error) {
 	h.Helper()
