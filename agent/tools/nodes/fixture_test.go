@@ -177,7 +177,7 @@ func newHouse(t *testing.T, o options) *house {
 		Pod:       pod.ID(), Calls: pod.Calls, Directory: h.store, Conversations: h.store, AuditLog: h.store,
 		Credentials: h.store, Usage: h.store,
 		Kicker: pod.Hub, Turns: pod.Turns, Policy: policy, Auth: identify, Origins: origins, Invoker: invoker,
-		Builtins: local, Device: devices,
+		Builtins: local, Device: devices, DeviceNode: devices.Node(), NodePath: "/ws/node",
 	})
 	h.must(err)
 	h.http = httptest.NewServer(handler)
