@@ -1,6 +1,8 @@
 package nodes_test
 
 import (
+	"errors"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -37,6 +39,12 @@ func openclawCommands() []string {
 // connectOpenClaw has a node connect, and waits until it is listed with its tools.
 func (h *house) connectOpenClaw(token string) *openclaw {
 	h.Helper()
+	return h.connectOpenClawWith(token, len(openclawCommands())-1, openclawCommands()...) // but system.run.prepare
+}
+
+// connectOpenClawWith has a node connect with commands, of which as many become tools.
+func (h *house) connectOpenClawWith(token string, tools int, commands ...string) *openclaw {
+	h.Helper()
 	conn, _, err := websocket.DefaultDialer.Dial(strings.Replace(h.http.URL, "http", "ws", 1)+"/ws/node", nil)
 	h.must(err)
 	key := nodetest.NewKey(h.T)
@@ -45,7 +53,7 @@ func (h *house) connectOpenClaw(token string) *openclaw {
 	h.must(conn.SetReadDeadline(time.Now().Add(testTimeout)))
 	h.must(conn.ReadJSON(&challenge))
 	h.must(conn.WriteMessage(websocket.TextMessage, nodetest.Connect{
-		Key: key, Nonce: challenge.Payload.Nonce, Platform: "linux", Commands: openclawCommands(),
+		Key: key, Nonce: challenge.Payload.Nonce, Platform: "linux", Commands: commands,
 		Auth: map[string]string{"token": token},
 	}.Frame()))
 	h.must(conn.SetReadDeadline(time.Time{}))
@@ -60,7 +68,7 @@ func (h *house) connectOpenClaw(token string) *openclaw {
 			Tenant: registry.DefaultTenant, Target: registry.Target{DeviceID: key.ID}, Limit: 1,
 		})
 		h.must(err)
-		return len(found) == 1 && len(found[0].Tools) == len(openclawCommands())-1 // all but system.run.prepare
+		return len(found) == 1 && len(found[0].Tools) == tools
 	})
 	return n
 }
@@ -209,5 +217,28 @@ func TestOpenClawNodeAsksOnce(t *testing.T) {
 				t.Errorf("%q: denied, but %+v, %v, %s", rules, res, err, got)
 			}
 		}
+	}
+}
+
+// The example of the docs for OpenClaw's allow and deny lists does what they do.
+func TestOpenClawLists(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/openclaw-commands.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```yaml\n")
+	rules, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatal("the page has no example")
+	}
+	h := newHouse(t, options{rules: rules})
+	node := h.connectOpenClawWith("anna", 1, "camera.snap", "camera.clip")
+	if _, err := h.talk("anna", node.id+"@anna", "", "nodes", `{"action":"camera_clip"}`); !errors.Is(err,
+		registry.CodeToolNotFound) {
+		t.Errorf("a denied command: %v", err)
+	}
+	res, err := h.talk("anna", node.id+"@anna", "", "nodes", `{"action":"camera_snap"}`)
+	if err != nil || !res.Success || h.people.heard() != nil {
+		t.Errorf("an allowed command: %+v, %v", res, err)
 	}
 }
