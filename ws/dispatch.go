@@ -216,12 +216,12 @@ func (c *conn) handle(frame any) error {
 		return withStoreTimeout(c.handleMCP, f)
 	case *node.Request:
 		return withStoreTimeout(c.handleNode, f)
+	case *node.Answer:
+		return c.askNode(f)
 	case *node.Step:
 		return c.stepNode(f)
 	case *node.Progress:
 		return c.progressNode(f)
-	case *node.Answer:
-		return c.returnNode(f)
 	case *mcp.Lost:
 		c.budget.spend(unitsPerStray)
 		c.local.Fail(f.Call, registry.Errorf(registry.CodeLost, "The device's MCP server ended before it answered. "+

@@ -189,8 +189,8 @@ func (c *conn) stepNode(s *node.Step) error {
 	return c.sendNode(frame)
 }
 
-// returnNode gives back a call that the node did not run, because it wants a person to decide first.
-func (c *conn) returnNode(a *node.Answer) error {
+// askNode gives a call back that the node did not run, because it wants a person's decision first.
+func (c *conn) askNode(a *node.Answer) error {
 	c.local.Return(a.Call, a.Ask)
 	if ack := c.node.Acknowledge(a.Call, false); ack != nil {
 		return c.sendNode(ack)

@@ -35,7 +35,7 @@ func (g *gateway) connectHost(tools int, connect nodetest.Connect, commands ...s
 }
 
 // A node whose rules ask gives the call back, and runs it when a person has decided, by the plan that it made.
-func TestNodeAsksAPerson(t *testing.T) {
+func TestNodeRunsByItsPlan(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
 	p := g.connectHost(1, nodetest.Connect{Platform: "linux", Family: "Linux"}, "system.run", "system.run.prepare")
