@@ -29,20 +29,22 @@ const (
 //	                        └─ a person has ──▶ system.run.prepare ──▶ system.run, allow-once ──▶ ran
 //
 // The node takes allow-once only with the plan that system.run.prepare made: the exact program, folder, script and
-// rules, so that none of them can change in between. It makes no plan for most lines of a shell, so the command is tried
-// without one first. The app of macOS asks its own person instead of refusing. A decided call goes there with a plan
-// first. Nodes before 2026.5 take allow-once without a plan.
+// rules, so that none of them can change in between. It makes no plan for login shells and for most lines of a shell, so
+// the command is tried without one first, and a line that is one program with its arguments becomes that. The app of
+// macOS asks its own person instead of refusing. A decided call goes there with a plan first. Nodes before 2026.5 take allow-once without a plan.
 func run(c *catalog, r request) (Invocation, error) {
-	base := []member{{Name: []byte("command"), Value: shell(c.platform, r.args.text("command"))}}
+	line := r.args.text("command")
+	base := []member{{Name: []byte("command"), Value: shell(c.platform, line)}}
+	planned := []member{{Name: []byte("command"), Value: bindable(c.platform, line)}}
 	if cwd := r.args.text("cwd"); cwd != "" {
-		base = with(base, "cwd", quoted(cwd))
+		base, planned = with(base, "cwd", quoted(cwd)), with(planned, "cwd", quoted(cwd))
 	}
 	left := r.call.Left
 	wanted := time.Duration(r.args.number("timeout_ms")) * time.Millisecond
 	if wanted > 0 && (left <= 0 || wanted < left) {
 		left = wanted + killMargin
 	}
-	one := runOnce{catalog: c, tool: r.tool, approved: r.call.Approved, base: base}
+	one := runOnce{catalog: c, tool: r.tool, approved: r.call.Approved, base: base, planned: planned}
 	if left > 0 {
 		one.kill = max(left-killMargin, minRun)
 	}
@@ -54,13 +56,64 @@ func run(c *catalog, r request) (Invocation, error) {
 
 // shell returns the arguments of a shell that runs a command, as the node host expects them.
 func shell(p platform, command string) []byte {
-	argv := []string{"/bin/sh", "-lc", command}
 	switch p {
 	case windows:
-		argv = []string{"cmd.exe", "/d", "/s", "/c", command}
+		return encodeTexts("cmd.exe", "/d", "/s", "/c", command)
 	case macos: // login shells of macOS change PATH
-		argv[1] = "-c"
+		return encodeTexts("/bin/sh", "-c", command)
+	default:
+		return encodeTexts("/bin/sh", "-lc", command)
 	}
+}
+
+// bindable returns the arguments of a command as a node is most likely to make a plan for it: the words of a line that
+// is one program with plain arguments, else a shell that is no login shell.
+func bindable(p platform, command string) []byte {
+	if p == windows {
+		return shell(p, command)
+	}
+	if words := plainWords(command); words != nil {
+		return encodeTexts(words...)
+	}
+	return encodeTexts("/bin/sh", "-c", command)
+}
+
+// plainWords returns the words of a line in which a shell does nothing but split and unquote. Nil: it would do more.
+func plainWords(line string) (words []string) {
+	var word strings.Builder
+	open, quote := false, rune(0)
+	for _, r := range line {
+		switch {
+		case quote != 0 && r == quote:
+			quote = 0
+		case strings.ContainsRune("$`\\!\n\r", r), quote == 0 && strings.ContainsRune("|&;<>(){}[]*?#~", r):
+			return nil
+		case quote != 0:
+			word.WriteRune(r)
+		case r == '\'' || r == '"':
+			quote, open = r, true
+		case r == ' ' || r == '\t':
+			if open {
+				words = append(words, word.String())
+			}
+			word.Reset()
+			open = false
+		default:
+			word.WriteRune(r)
+			open = true
+		}
+	}
+	if open {
+		words = append(words, word.String())
+	}
+	if quote != 0 || len(words) == 0 || words[0] == "" || strings.Contains(words[0], "=") { // or an assignment
+		return nil
+	}
+	return words
+}
+
+// encodeTexts returns an array of strings as JSON.
+func encodeTexts(argv ...string) []byte {
 	b := []byte{'['}
 	for i, arg := range argv {
 		if i > 0 {
@@ -77,13 +130,14 @@ type runOnce struct {
 	tool     string
 	approved bool
 	base     []member      // command and cwd
+	planned  []member      // the same, as the node may make a plan for it
 	kill     time.Duration // when the node kills the command; zero: not at all
 }
 
 // prepare asks the node for a plan. refused continues if it makes none.
 func (o runOnce) prepare(refused func(Failure) Step) Invocation {
 	// With the gateway's own rules full and off, the node checks the plan only by its own rules.
-	params := with(with(o.base[:len(o.base):len(o.base)], "security", quoted("full")), "ask", quoted("off"))
+	params := with(with(o.planned[:len(o.planned):len(o.planned)], "security", quoted("full")), "ask", quoted("off"))
 	return Invocation{
 		Command: prepareCommand, Params: encodeObject(params), Timeout: prepareTime,
 		next: func(a Answer) Step {

@@ -150,7 +150,7 @@ func TestWrongPlans(t *testing.T) {
 	c := catalogOf("macos", "system.run", "system.run.prepare")
 	inv, err := c.Invoke("run", commands.Call{Args: mustJSON(`{"command":"python3 x.py","cwd":"/a"}`), Approved: true})
 	if err != nil || string(inv.Params) !=
-		`{"command":["/bin/sh","-c","python3 x.py"],"cwd":"/a","security":"full","ask":"off"}` {
+		`{"command":["python3","x.py"],"cwd":"/a","security":"full","ask":"off"}` {
 		t.Fatalf("%s %v", inv.Params, err)
 	}
 	for _, a := range []commands.Answer{{Payload: mustJSON(`{}`)}, {Payload: mustJSON(`{"plan":{"argv":"x"}}`)}, {}} {
@@ -162,6 +162,40 @@ func TestWrongPlans(t *testing.T) {
 	absent := commands.Answer{Failure: &commands.Failure{Code: "UNAVAILABLE", Message: "command not supported"}}
 	if step := commands.After(c, "run", inv, absent); step.Invoke == nil || step.Invoke.Command != "system.run" {
 		t.Errorf("a node without prepare: %+v", step)
+	}
+}
+
+// A line that is one program with plain arguments is planned as that, any other by a shell.
+func TestBindableLines(t *testing.T) {
+	c := catalogOf("macos", "system.run", "system.run.prepare")
+	for line, want := range map[string]string{
+		`uname -a`:                   `["uname","-a"]`,
+		"  git \t commit -m 'a b' x": `["git","commit","-m","a b","x"]`,
+		`echo "a'b" c=d ''`:          `["echo","a'b","c=d",""]`,
+		`grep a"b"'c'`:               `["grep","abc"]`,
+		`a; b`:                       `["/bin/sh","-c","a; b"]`,
+		`a | b`:                      `["/bin/sh","-c","a | b"]`,
+		`echo $HOME`:                 `["/bin/sh","-c","echo $HOME"]`,
+		`echo "$HOME"`:               `["/bin/sh","-c","echo \"$HOME\""]`,
+		`ls *`:                       `["/bin/sh","-c","ls *"]`,
+		`X=1 ls`:                     `["/bin/sh","-c","X=1 ls"]`,
+		`echo 'a`:                    `["/bin/sh","-c","echo 'a"]`,
+		`ls ~`:                       `["/bin/sh","-c","ls ~"]`,
+		`''`:                         `["/bin/sh","-c","''"]`,
+		"a\nb":                       `["/bin/sh","-c","a\nb"]`,
+	} {
+		args, err := json.Marshal(map[string]string{"command": line})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inv, err := c.Invoke("run", commands.Call{Args: mustJSON(string(args)), Approved: true})
+		var got struct{ Command json.RawMessage }
+		if err == nil {
+			err = json.Unmarshal(inv.Params, &got)
+		}
+		if err != nil || inv.Command != "system.run.prepare" || string(got.Command) != want {
+			t.Errorf("%q: %s, want %s, %v", line, got.Command, want, err)
+		}
 	}
 }
 
