@@ -168,7 +168,7 @@ func (o runOnce) prepared(made registry.JSON) Step {
 		o.base = with(o.base, "cwd", quoted(cwd))
 	}
 	policy, err := payload{o.tool, made}.inner(fields["execPolicy"])
-	if err == nil && policy.text("security") == "full" && policy.text("ask") == "off" { // it does not ask
+	if err == nil && policy.text("ask") == "off" { // it does not ask, also if its allowlist refuses the command
 		return o.invoke(o.last)
 	}
 	return o.allow(fields["plan"], o.last)
@@ -224,14 +224,14 @@ func (o runOnce) first(a Answer) Step {
 // last ends the call.
 func (o runOnce) last(a Answer) Step { return After(o.catalog, o.tool, Invocation{}, a) }
 
-// asksFirst reports whether a node ran nothing, because its rules require a person's decision.
+// asksFirst reports whether a node ran nothing, because its rules require a person's decision. "allowlist miss" is no such
+// case: with ask off, these rules refuse what is not on the list, and no decision here overrides them.
 func asksFirst(f Failure) bool {
 	if f.Code != codeDenied && !strings.HasPrefix(f.Message, codeDenied) {
 		return false
 	}
 	reason := strings.TrimSpace(strings.TrimPrefix(f.Message, codeDenied+":"))
-	return strings.HasPrefix(reason, "approval required") || strings.HasPrefix(reason, "allowlist miss") ||
-		strings.HasPrefix(reason, "explicit approval required")
+	return strings.HasPrefix(reason, "approval required") || strings.HasPrefix(reason, "explicit approval required")
 }
 
 // isUnsupported reports whether a node does not know a command that it declared.

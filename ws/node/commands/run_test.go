@@ -60,6 +60,8 @@ func (h *host) answer(inv commands.Invocation) commands.Answer {
 		h.Errorf("run: not by the plan: %s", inv.Params)
 	case h.security == "deny":
 		return refused(denied, "SYSTEM_RUN_DISABLED: security=deny")
+	case p.Approved && h.ask == "off":
+		h.Errorf("a decision for a node that does not ask: %s", inv.Params)
 	case p.Approved && !planned && !h.old:
 		return refused("INVALID_REQUEST", "explicit approval requires matching systemRunPlan")
 	case p.Approved:
@@ -70,8 +72,10 @@ func (h *host) answer(inv commands.Invocation) commands.Answer {
 		return refused("UNAVAILABLE", "SYSTEM_RUN_DENIED: approval required")
 	case h.ask == "always":
 		return refused(denied, "SYSTEM_RUN_DENIED: approval required")
-	case h.security == "allowlist":
+	case h.security == "allowlist" && h.ask == "off":
 		return refused(denied, "SYSTEM_RUN_DENIED: allowlist miss")
+	case h.security == "allowlist":
+		return refused(denied, "SYSTEM_RUN_DENIED: approval required")
 	}
 	h.ran++
 	return commands.Answer{Payload: mustJSON(`{"exitCode":0,"timedOut":false,"success":true,"stdout":"ok","stderr":"",` +
@@ -118,6 +122,10 @@ func TestOneQuestion(t *testing.T) {
 		{host{security: "full", ask: "always", prepares: true, binds: true}, true, false, 1, planned},
 		{host{security: "allowlist", ask: "on-miss", prepares: true, binds: true}, false, true, 0, direct},
 		{host{security: "allowlist", ask: "on-miss", prepares: true, binds: true}, true, false, 1, planned},
+		{host{security: "allowlist", ask: "off", prepares: true, binds: true}, true, false, 0, direct},
+		{host{security: "allowlist", ask: "off", prepares: true, binds: true}, false, false, 0, direct},
+		{host{platform: "macos", security: "allowlist", ask: "off", prepares: true, binds: true}, true, false, 0,
+			"system.run.prepare system.run"},
 		{host{security: "full", ask: "always", prepares: true}, true, false, 0, planned},
 		{host{security: "full", ask: "always", prepares: true, old: true}, true, false, 1, planned},
 		{host{security: "full", ask: "always", old: true}, true, false, 1, "system.run system.run"},
@@ -138,7 +146,7 @@ func TestOneQuestion(t *testing.T) {
 			!tt.asks && step.Result.Success != (tt.ran == 1) {
 			t.Errorf("%+v: ran %d, %v, %+v", tt, h.ran, h.asked, step)
 		}
-		if !h.binds && !h.old && tt.ran == 0 && !tt.asks && h.security != "deny" &&
+		if !h.binds && !h.old && h.security == "full" && tt.ran == 0 && !tt.asks && h.security != "deny" &&
 			!strings.Contains(step.Result.Output, "cannot safely bind") {
 			t.Errorf("a node that makes no plan does not say why: %q", step.Result.Output)
 		}
