@@ -183,7 +183,7 @@ func (s *Server) identifyNode(ctx context.Context, r *http.Request, hello *node.
 		Platform: hello.Node.Platform, Client: hello.ClientID + " " + hello.Version,
 		DeviceToken: hello.DeviceToken, Token: hello.Token, BootstrapToken: hello.BootstrapToken,
 	}
-	for _, t := range newCatalog(hello, nil).Tools() {
+	for _, t := range s.catalogs.of(hello.Node, nil).Tools() {
 		asked.Tools = append(asked.Tools, t.Name)
 	}
 	return s.cfg.Nodes.AdmitNode(ctx, r, asked)

@@ -76,7 +76,7 @@ func TestNodeVersions(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
 	for _, c := range []nodetest.Connect{{Payload: "v2"}, {Min: 3, Max: 3}, {Min: 3, Max: 4}, {Min: 4, Max: 9}} {
-		c.Key, c.Auth, c.Commands = newKey(t), map[string]string{"token": testToken}, []string{"system.which"}
+		c.Key, c.Auth, c.Commands = newKey(t), map[string]string{"token": testToken}, []string{"acme.look"}
 		p, nonce := g.dialNode(c.Key)
 		c.Nonce = nonce
 		p.send(string(c.Frame()))
@@ -92,8 +92,8 @@ func TestNodeFirstFrame(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
 	for frame, want := range map[string]string{
-		`{"type":"req","id":"1:connect","method":"node.event","params":{}}`: "first request must be connect",
-		`{"type":"req","id":"1:connect","method":"connect"}`:                "invalid connect params",
+		`{"type":"req","id":"1:connect","method":"node.event","params":{}}`:                             "first request must be connect",
+		`{"type":"req","id":"1:connect","method":"connect"}`:                                            "invalid connect params",
 		`{"type":"req","id":"1:connect","method":"connect","params":{"minProtocol":4,"maxProtocol":4}}`: "client",
 	} {
 		p, _ := g.dialNode(newKey(t))
@@ -185,9 +185,9 @@ func TestNodeLargeFrames(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, func(c *ws.Config) { c.MaxNodeFrame, c.MaxFrame, c.MaxOutput = 2<<20, 64<<10, 512<<10 })
 	key := newKey(t)
-	p := g.connectNode(key, "system.which")
-	done := g.call(key.ID, "system_which", `{"bins":["sh"]}`)
-	id, _ := p.invoked("system.which")
+	p := g.connectNode(key, "acme.look")
+	done := g.call(key.ID, "acme_look", `{"bins":["sh"]}`)
+	id, _ := p.invoked("acme.look")
 	f := p.response(p.result(id, `"ok":true,"payload":{"bins":{"x":"`+strings.Repeat("y", 1<<20)+`"}}`))
 	if f["ok"] != false {
 		t.Errorf("the answer to a result that is too large: %.200v", f)

@@ -52,17 +52,17 @@ func (o *opening) readNode(hello *node.Hello, token string) {
 // is enough. It is longer than a resume token may be, so no device can present it in a frame.
 func nodeProof(id string) string { return "openclaw-node:" + strings.Repeat(id, 3) }
 
-// newCatalog returns the tools of a node.
-func newCatalog(hello *node.Hello, plugins []json.RawMessage) commands.Catalog {
-	return bareCatalog(hello.Node.Commands)
-}
-
 func (s *Server) newNodeLink(device *nodeDevice) *nodeLink {
-	hello := *device.hello
-	hello.Token, hello.DeviceToken, hello.BootstrapToken = "", "", "" // secrets are not kept
+	hello := device.hello
+	own := s.catalogs.of(hello.Node, nil)
 	return &nodeLink{node.New(node.Config{
 		NodeID: hello.DeviceID, Protocol: hello.Protocol,
-		Catalog: func(plugins []json.RawMessage) commands.Catalog { return newCatalog(&hello, plugins) },
+		Catalog: func(plugins []json.RawMessage) commands.Catalog {
+			if len(plugins) == 0 {
+				return own
+			}
+			return s.catalogs.of(own.node, plugins)
+		},
 	})}
 }
 
@@ -123,7 +123,7 @@ func (l *nodeLink) decode(data []byte, spend func(units float64) time.Duration) 
 	if values > 0 { // delays the next read
 		spend(unitsPerValue * float64(values))
 	}
-	if a, ok := frame.(*node.Answer); ok {
+	if a, ok := frame.(*node.Answer); ok && a.Ask == "" {
 		return &toolResultFrame{Type: typeToolResult, ID: a.Call, result: a.Result}, nil
 	}
 	return frame, err
@@ -131,7 +131,9 @@ func (l *nodeLink) decode(data []byte, spend func(units float64) time.Duration) 
 
 // callNode returns the frame that starts a call.
 func (c *conn) callNode(call routing.DeviceCall) ([]byte, error) {
-	return c.node.Call(call.ID, call.Tool, commands.Call{Args: call.Args, Left: call.Timeout})
+	return c.node.Call(call.ID, call.Tool, commands.Call{
+		Args: call.Args, Left: call.Timeout, Approved: call.Approved,
+	})
 }
 
 // sendNode queues a frame to a node.
@@ -180,6 +182,15 @@ func (c *conn) stepNode(s *node.Step) error {
 		return nil
 	}
 	return c.sendNode(frame)
+}
+
+// askNode gives a call back that the node did not run, because it wants a person's decision first.
+func (c *conn) askNode(a *node.Answer) error {
+	c.local.Return(a.Call, a.Ask)
+	if ack := c.node.Acknowledge(a.Call, false); ack != nil {
+		return c.sendNode(ack)
+	}
+	return nil
 }
 
 // progressNode records output of a call.

@@ -25,7 +25,7 @@ func TestNode(t *testing.T) {
 	p, nonce := g.dialNode(key)
 	p.send(string(nodetest.Connect{
 		Key: key, Nonce: nonce, DisplayName: "Anna's Mac", Platform: "darwin", Family: "Mac",
-		Commands: []string{"system.which"}, Auth: map[string]string{"token": testToken},
+		Commands: []string{"acme.look"}, Auth: map[string]string{"token": testToken},
 	}.Frame()))
 	hello, _ := p.response("1:connect")["payload"].(map[string]any)
 	policy, _ := hello["policy"].(map[string]any)
@@ -34,14 +34,14 @@ func TestNode(t *testing.T) {
 		server["version"] != "1.2.3" {
 		t.Errorf("hello-ok: %v", hello)
 	}
-	g.offersNode(key, "system.which")
+	g.offersNode(key)
 	s := g.pod.Hub.Get(registry.Key{Tenant: registry.DefaultTenant, Session: key.ID}).Session()
 	if s.DeviceID != key.ID || s.DeviceName != "Anna's Mac" || s.Platform != "darwin" {
 		t.Errorf("the session: %+v", s)
 	}
 
-	done := g.call(key.ID, "system_which", `{"bins":["sh"]}`)
-	id, invoke := p.invoked("system.which")
+	done := g.call(key.ID, "acme_look", `{"bins":["sh"]}`)
+	id, invoke := p.invoked("acme.look")
 	var params map[string]any
 	must(t, json.Unmarshal([]byte(fmt.Sprint(invoke["paramsJSON"])), &params))
 	if fmt.Sprint(params["bins"]) != "[sh]" || invoke["timeoutMs"].(float64) <= 0 || invoke["idempotencyKey"] != id {
@@ -55,8 +55,8 @@ func TestNode(t *testing.T) {
 		t.Errorf("the result: %+v", o)
 	}
 
-	done = g.call(key.ID, "system_which", `{"bins":["sh"]}`)
-	id, _ = p.invoked("system.which")
+	done = g.call(key.ID, "acme_look", `{"bins":["sh"]}`)
+	id, _ = p.invoked("acme.look")
 	p.result(id, `"ok":false,"error":{"code":"UNAVAILABLE","message":"no shell"}`)
 	if o := await(t, done); o.err != nil || o.result.Success || !strings.Contains(o.result.Error, "no shell") {
 		t.Errorf("the failure: %+v", o)
@@ -72,9 +72,9 @@ func TestNodeAnswers(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
 	key, other := newKey(t), newKey(t)
-	p, q := g.connectNode(key, "system.which"), g.connectNode(other, "system.which")
-	done := g.call(key.ID, "system_which", `{"bins":["sh"]}`)
-	id, _ := p.invoked("system.which")
+	p, q := g.connectNode(key, "acme.look"), g.connectNode(other, "acme.look")
+	done := g.call(key.ID, "acme_look", `{"bins":["sh"]}`)
+	id, _ := p.invoked("acme.look")
 
 	ignored := func(f map[string]any) {
 		t.Helper()
@@ -95,8 +95,8 @@ func TestNodeAnswers(t *testing.T) {
 	ignored(p.response(p.result(id, `"ok":true,"payload":{}`)))
 
 	// A malformed answer ends the call, so its caller need not wait.
-	done = g.call(key.ID, "system_which", `{"bins":["sh"]}`)
-	id, _ = p.invoked("system.which")
+	done = g.call(key.ID, "acme_look", `{"bins":["sh"]}`)
+	id, _ = p.invoked("acme.look")
 	if f := p.response(p.result(id, `"ok":true,"payloadJSON":"{"`)); f["ok"] != false {
 		t.Errorf("a malformed answer: %v", f)
 	}
@@ -110,9 +110,9 @@ func TestNodeProgress(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
 	key := newKey(t)
-	p := g.connectNode(key, "system.which")
-	id, done := g.callDurable(key.ID, "system_which")
-	invocation, _ := p.invoked("system.which")
+	p := g.connectNode(key, "acme.look")
+	id, done := g.callDurable(key.ID, "acme_look")
+	invocation, _ := p.invoked("acme.look")
 	for _, seq := range []int{2, 1, 1, 0, 0, 3} {
 		p.ask("node.invoke.progress",
 			fmt.Sprintf(`{"invokeId":%q,"nodeId":%q,"seq":%d,"chunk":"%d;"}`, invocation, key.ID, seq, seq))
@@ -140,19 +140,19 @@ func TestNodeCancels(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
 	key := newKey(t)
-	p := g.connectNode(key, "system.which")
+	p := g.connectNode(key, "acme.look")
 	ctx, cancel := context.WithCancel(context.Background())
 	call := registry.Call{ID: registry.NewCallID(), Args: registry.MustJSON(`{"bins":["sh"]}`)}
-	done := g.callContext(ctx, key.ID, call, "system_which")
-	id, _ := p.invoked("system.which")
+	done := g.callContext(ctx, key.ID, call, "acme_look")
+	id, _ := p.invoked("acme.look")
 	cancel()
 	await(t, done)
 	if c := p.event("node.invoke.cancel"); c["invokeId"] != id || c["nodeId"] != key.ID {
 		t.Errorf("cancelled: %v", c)
 	}
 	call.ID, call.Timeout = registry.NewCallID(), 50*time.Millisecond
-	done = g.callContext(context.Background(), key.ID, call, "system_which")
-	id, _ = p.invoked("system.which")
+	done = g.callContext(context.Background(), key.ID, call, "acme_look")
+	id, _ = p.invoked("acme.look")
 	await(t, done)
 	if c := p.event("node.invoke.cancel"); c["invokeId"] != id {
 		t.Errorf("timed out: %v", c)
@@ -206,10 +206,10 @@ func TestNodeTakesOver(t *testing.T) {
 	store := memory.New(memory.Options{})
 	g, second := newGatewayOn(t, store), newGatewayOn(t, store)
 	key := newKey(t)
-	p := g.connectNode(key, "system.which")
-	done := g.call(key.ID, "system_which", `{"bins":["sh"]}`)
-	id, _ := p.invoked("system.which")
-	again := second.connectNode(key, "system.which")
+	p := g.connectNode(key, "acme.look")
+	done := g.call(key.ID, "acme_look", `{"bins":["sh"]}`)
+	id, _ := p.invoked("acme.look")
+	again := second.connectNode(key, "acme.look")
 	p.closed(websocket.ClosePolicyViolation, "replaced")
 	f := again.response(again.result(id, `"ok":true,"payload":{"late":1}`))
 	if payload, _ := f["payload"].(map[string]any); payload["ignored"] != true {
@@ -224,7 +224,7 @@ func TestNodeTakesOver(t *testing.T) {
 func TestNodeDrains(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
-	p := g.connectNode(newKey(t), "system.which")
+	p := g.connectNode(newKey(t), "acme.look")
 	waiting, _ := g.dialNode(newKey(t)) // has not said who it is
 	closed := make(chan error, 1)
 	go func() {
@@ -257,5 +257,45 @@ func TestNodeTicks(t *testing.T) {
 		if err := schema.Check(text); err != nil || !strings.Contains(string(text), `"event":"tick"`) {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+}
+
+// A node that wants a person's decision has the call given back. When it comes again as decided, it may take several
+// invocations.
+func TestNodeAsksAPerson(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	key := newKey(t)
+	p := g.connectNode(key, "system.run", "system.run.prepare")
+	call := registry.Call{ID: registry.NewCallID(), Args: registry.MustJSON(`{"command":"uname -a"}`)}
+	done := g.callContext(context.Background(), key.ID, call, "run")
+	ids := make(map[string]bool)
+	invoked := func() (id string) { // prepared as often as it is asked to
+		for {
+			asked := p.event("node.invoke.request")
+			if id = fmt.Sprint(asked["id"]); ids[id] {
+				t.Errorf("%v was asked for twice", id)
+			}
+			if ids[id] = true; asked["command"] != "system.run.prepare" {
+				return id
+			}
+			p.response(p.result(id, `"ok":true,"payload":{"plan":{"argv":["/bin/sh","-lc","uname -a"],
+				"commandText":"uname -a","cwd":null,"agentId":null,"sessionKey":null}}`))
+		}
+	}
+	f := p.response(p.result(invoked(), `"ok":false,"error":{"code":"SYSTEM_RUN_DENIED",
+		"message":"SYSTEM_RUN_DENIED: approval required"}`))
+	if f["ok"] != true {
+		t.Errorf("the demand was answered with %v", f)
+	}
+	if o := await(t, done); registry.AsError(o.err).Code != registry.CodeAsksPerson {
+		t.Fatalf("the call ended with %+v", o)
+	}
+	call.Approved, call.Attempt = true, 1
+	done = g.callContext(context.Background(), key.ID, call, "run")
+	p.response(p.result(invoked(),
+		`"ok":true,"payload":{"exitCode":0,"timedOut":false,"success":true,"stdout":"Linux\n","stderr":"","error":null}`))
+	if o := await(t, done); o.err != nil || !o.result.Success || !strings.Contains(o.result.Output, "Linux") {
+		t.Errorf("the result: %+v", o)
 	}
 }
