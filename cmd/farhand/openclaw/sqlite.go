@@ -32,7 +32,8 @@ type database struct {
 	usable   int            // bytes of a page without the reserved ones
 	pages    int            // in the file and the log
 	logged   map[int][]byte // pages that the log has, by number
-	visited  int            // pages that were read, so that damaged links end
+	stored   int            // pages that exist in the file or the log, at most
+	visited  int            // pages that were read for a table, so that damaged links end
 }
 
 // openDatabase opens a database and reads its log. Close the file afterwards.
@@ -68,6 +69,7 @@ func readDatabase(file *os.File, wal string) (*database, error) {
 	if d.pages = int(info.Size() / int64(size)); d.pages > maxPages {
 		return nil, fmt.Errorf("the database has more than %d pages", maxPages)
 	}
+	d.stored = d.pages
 	text, err := os.ReadFile(wal)
 	if errors.Is(err, os.ErrNotExist) {
 		return d, nil
@@ -78,7 +80,9 @@ func readDatabase(file *os.File, wal string) (*database, error) {
 	if len(text) > maxWAL {
 		return nil, fmt.Errorf("%s has more than %d bytes: start and stop the program that writes it", wal, maxWAL)
 	}
-	return d, d.readLog(text)
+	err = d.readLog(text)
+	d.stored += len(d.logged)
+	return d, err
 }
 
 const (
@@ -148,7 +152,7 @@ func (c *checksum) is(stored []byte) bool {
 }
 
 func (d *database) page(number int) ([]byte, error) {
-	if d.visited++; number < 1 || number > d.pages || d.visited > 4*maxPages {
+	if d.visited++; number < 1 || number > d.pages || d.visited > 2*d.stored {
 		return nil, errCorrupt
 	}
 	if page, ok := d.logged[number]; ok {
@@ -171,6 +175,7 @@ func (r row) text(column string) string {
 
 // table returns the rows of a table, false if there is none. It reads ordinary tables only.
 func (d *database) table(name string) (rows []row, found bool, err error) {
+	d.visited = 0
 	root, columns := 0, []string(nil)
 	err = d.walk(1, 0, func(values []any) error {
 		if len(values) >= 5 && values[0] == "table" && values[1] == name {
