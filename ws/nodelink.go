@@ -244,40 +244,6 @@ func (c *conn) askNode(a *node.Answer) error {
 	return nil
 }
 
-// storeWait is how long the parts of one result may take to be stored. The node's next frames wait meanwhile.
-const storeWait = 30 * time.Second
-
-// fitParts stores the parts of a node's result that are too large for it: OpenClaw's nodes send pictures and clips in
-// the result. A part that cannot be stored is described without its bytes.
-func (c *conn) fitParts(call string, r *registry.Result) {
-	left, running := c.local.Remaining(call)
-	if !running || registry.InlineSize(r.Parts) <= registry.MaxInlinePart {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), min(left, storeWait))
-	defer cancel()
-	room := registry.MaxInlinePart
-	for i, p := range r.Parts {
-		if len(p.Data) <= room {
-			room -= len(p.Data)
-			continue
-		}
-		why := "this gateway stores no files (FARHAND_BLOB_URL)"
-		if c.server.cfg.Uploads != nil {
-			stored, err := c.server.cfg.Uploads.Store(ctx, c.local.Session().Key, call, p)
-			if err == nil {
-				r.Parts[i] = stored
-				c.budget.spend(unitsPerStore)
-				continue
-			}
-			why = registry.AsError(err).Message
-			c.note(slog.LevelWarn, "file of a node not stored", "call", call, "bytes", len(p.Data), "error", err)
-		}
-		r.Parts[i].Data = nil
-		r.Output += "\n[" + p.Name + " is not stored: " + why + "]"
-	}
-}
-
 // progressNode records output of a call.
 func (c *conn) progressNode(p *node.Progress) error {
 	for _, chunk := range p.Chunks {
