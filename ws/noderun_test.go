@@ -1,20 +1,14 @@
 package ws_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 
-	"github.com/farhand/farhand/agent/blobs"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/memory"
-	"github.com/farhand/farhand/ws"
 	"github.com/farhand/farhand/ws/node/nodetest"
 )
 
@@ -73,51 +67,6 @@ func TestNodeRunsByItsPlan(t *testing.T) {
 		p.response(p.result(id, `"ok":true,"payload":{"exitCode":0,"stdout":"root","stderr":"","timedOut":false}`))
 		if o := await(t, done); o.err != nil || !o.result.Success || !strings.Contains(o.result.Output, "root") {
 			t.Errorf("%+v", o)
-		}
-	}
-}
-
-// A picture that is too large for a result becomes a file, or is described if the gateway stores none.
-func TestNodeLargePictures(t *testing.T) {
-	t.Parallel()
-	large := bytes.Repeat([]byte{0xff, 0xd8, 0}, 1<<19)
-	for _, stores := range []bool{true, false} {
-		var files *blobs.Service
-		g := newGateway(t, func(c *ws.Config) {
-			if !stores {
-				return
-			}
-			var err error
-			files, err = blobs.Open(t.Context(), blobs.Config{URL: "file://" + t.TempDir(), Store: memory.New(memory.Options{})})
-			must(t, err)
-			t.Cleanup(func() { must(t, files.Close()) })
-			c.Uploads = files
-		})
-		p := g.connectHost(1, nodetest.Connect{Platform: "ios"}, "camera.snap")
-		done := g.call(p.key.ID, "camera_snap", `{}`)
-		id, _ := p.invoked("camera.snap")
-		p.response(p.result(id, `"ok":true,"payload":{"format":"jpg","base64":"`+
-			base64.StdEncoding.EncodeToString(large)+`","width":1,"height":1}`))
-		o := await(t, done)
-		if o.err != nil || !o.result.Success || len(o.result.Parts) != 1 || o.result.Parts[0].Data != nil ||
-			o.result.Parts[0].Size != int64(len(large)) {
-			t.Fatalf("%v, %q, %d parts", o.err, o.result.Output, len(o.result.Parts))
-		}
-		url := o.result.Parts[0].URL
-		if !stores {
-			if url != "" || !strings.Contains(o.result.Output, "FARHAND_BLOB_URL") {
-				t.Errorf("%q %q", url, o.result.Output)
-			}
-			continue
-		}
-		b, err := files.Find(t.Context(), strings.TrimPrefix(url, registry.PathBlob))
-		must(t, err)
-		r, err := files.Open(t.Context(), b)
-		must(t, err)
-		stored, err := io.ReadAll(r)
-		must(t, errors.Join(err, r.Close()))
-		if !bytes.Equal(stored, large) {
-			t.Errorf("the file has %d bytes", len(stored))
 		}
 	}
 }
