@@ -152,8 +152,8 @@ func TestRefusals(t *testing.T) {
 		want    []string
 		not     string
 	}{
-		"pending":      {v4.Pending("r1", "code", time.Second), []string{`"code":"PAIRING_REQUIRED"`, `"pauseReconnect":false`, `"requestId":"r1"`, `"retryAfterMs":1000`, `"recommendedNextStep":"wait_then_retry"`}, "canRetry"},
-		"pending of 3": {v3.Pending("r1", "code", time.Second), []string{`"requestId":"r1"`, `"code":"NOT_PAIRED"`}, "PAIRING_REQUIRED"},
+		"pending":      {v4.Pending("r1", "AB-12", "code", time.Second), []string{`"code":"PAIRING_REQUIRED"`, `"pauseReconnect":false`, `"requestId":"r1"`, `"retryAfterMs":1000`, `"recommendedNextStep":"wait_then_retry"`}, "canRetry"},
+		"pending of 3": {v3.Pending("r1", "AB-12", "code", time.Second), []string{`"requestId":"r1"`, `"code":"NOT_PAIRED"`}, "PAIRING_REQUIRED"},
 		"token":        {v4.RefuseToken("no"), []string{"AUTH_TOKEN_MISMATCH", `"canRetryWithDeviceToken":true`}, "retryAfterMs"},
 		"device token": {v4.RefuseDeviceToken("no"), []string{"AUTH_DEVICE_TOKEN_MISMATCH"}, "retryAfterMs"},
 		"busy":         {v4.Wait("busy", 2*time.Second), []string{`"code":"UNAVAILABLE"`, `"retryable":true`, `"retryAfterMs":2000`}, "details"},
