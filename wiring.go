@@ -16,6 +16,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/access/erasure"
+	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/chat/loopguard"
@@ -162,6 +163,7 @@ func (g *Gateway) openAccess(a *core) (err error) {
 	a.authenticator = g.authenticator(a.sources)
 	a.refusals = auth.NewRefusals(a.sources, g.log)
 	a.refusals.AuditTo(g.audit)
+	g.pairing.Serve(pairing.Gate{Auth: a.authenticator, Refusals: a.refusals, Sources: a.sources})
 	return nil
 }
 
@@ -198,7 +200,7 @@ func (g *Gateway) openOperation(a *core) (err error) {
 func (g *Gateway) openDevices(a *core) (err error) {
 	own := append(g.builtinNames(a.localTools), g.upstreams.prefixes()...)
 	g.devices, err = ws.NewServer(ws.Config{
-		Uploads: g.files, Wakes: g.wakes,
+		Uploads: g.files, Files: g.files, Wakes: g.wakes, Nodes: g.pairing,
 		Pod: g.pod, Admission: agent.NewAdmission(a.rules, a.schemas, g.cfg.admissionLimits(), own...),
 		Auth: a.authenticator, Pairing: g.pairing, Live: g.live, Origins: a.origins, Agent: a.conversations,
 		Conversations: a.store, Decisions: g.approvals, Defaults: a.store,
@@ -207,7 +209,7 @@ func (g *Gateway) openDevices(a *core) (err error) {
 		MaxSockets: g.cfg.sockets(listener.OpenFiles()),
 		Sources:    a.sources, Refusals: a.refusals,
 		MaxFrame: g.cfg.MaxFrame, MaxOutput: g.cfg.MaxOutput, MaxOutbound: int(g.cfg.MaxOutbound),
-		MaxUnsent:    g.cfg.MaxUnsent,
+		MaxUnsent: g.cfg.MaxUnsent, MaxNodeFrame: int64(g.cfg.MaxNodeFrame), Version: g.settings.version,
 		PingInterval: g.cfg.PingInterval, PongTimeout: g.cfg.PongTimeout, DenyQueryToken: !g.cfg.AllowQuery,
 		IgnoreDebug: !g.cfg.AllowDebug, Log: g.log, Tracer: g.tracer,
 	})
@@ -215,6 +217,14 @@ func (g *Gateway) openDevices(a *core) (err error) {
 		g.revocationTarget.Store(g.devices)
 	}
 	return err
+}
+
+// nodes returns the handler for OpenClaw nodes, nil if none are served.
+func (g *Gateway) nodes() http.Handler {
+	if g.cfg.NodePath == nodesOff {
+		return nil
+	}
+	return g.devices.Node()
 }
 
 func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
@@ -234,9 +244,9 @@ func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
 		Version: g.settings.version, Console: g.cfg.Pages().Console, SignIn: g.signIn,
 		Agent: a.conversations, Groups: g.groups, Builtins: a.localTools, Refusals: a.refusals,
 		Audit: g.audit, Ending: g.erasing(a.store), Ended: g.erased(a.store), Ready: g.pod.Ready, Warnings: g.warnings,
-		Draining: g.draining,
-		Closing:  g.closing,
-		Device:   g.devices, DeviceMCP: g.devices.MCP(), DeviceLimits: g.devices.Limits(), Log: g.log,
+		Draining: g.draining, Closing: g.closing,
+		Device: g.devices, DeviceMCP: g.devices.MCP(), DeviceNode: g.nodes(), NodePath: g.cfg.NodePath,
+		DeviceLimits: g.devices.Limits(), Log: g.log,
 		Tracer:  g.tracer,
 		Sources: a.sources, Limits: g.cfg.HTTP, MaxCallTimeout: g.cfg.MaxCallTimeout,
 		MaxTurn: g.cfg.Turns.Turn, TurnWait: g.cfg.Turns.Wait, IgnoreDebug: !g.cfg.AllowDebug,

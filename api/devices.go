@@ -27,12 +27,16 @@ func (h *handler) mayChange(c *gin.Context) error {
 
 // mayChange takes one token of a tenant's bucket, or fails with registry.CodeRateLimited.
 func mayChange(c *gin.Context, of *auth.Buckets[string], limit auth.Limit, what string) error {
-	if of.Take(caller(c).Tenant, 1) {
+	return mayChangeMany(c, of, limit, what, 1)
+}
+
+func mayChangeMany(c *gin.Context, of *auth.Buckets[string], limit auth.Limit, what string, n int) error {
+	if of.Take(caller(c).Tenant, float64(n)) {
 		return nil
 	}
 	e := registry.Errorf(registry.CodeRateLimited,
 		"Nothing was changed: this tenant made too many %s in a short time. Retry later.", what)
-	e.RetryAfter = time.Duration(float64(time.Second) / limit.Rate)
+	e.RetryAfter = time.Duration(float64(n) * float64(time.Second) / limit.Rate)
 	return e
 }
 
@@ -57,6 +61,7 @@ func deviceRowOf(c registry.Credential, now devicesNow) wire.DeviceRow {
 		Fingerprint: fingerprint(c.PublicKey),
 		Tools:       []string{}, CreatedAt: shownTime(c.CreatedAt), CreatedBy: c.CreatedBy,
 		LastUsed: optionalTime(c.LastUsed), ExpiresAt: optionalTime(c.ExpiresAt), Former: formerOf(c),
+		Node: pairing.IsNode(c), Renew: c.Renew,
 	}
 	if e, ok := now.online[c.DeviceID]; ok {
 		row.Presence = presenceOf(e.Pulse)

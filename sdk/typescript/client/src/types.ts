@@ -216,7 +216,7 @@ export type ArgumentSource = {
 };
 
 /** The action that was done or denied. */
-export type AuditAction = "call" | "register" | "login" | "key.create" | "key.revoke" | "revoke" | "pair.ask" | "pair.look" | "pair.decide" | "device.update" | "device.revoke" | "device.tools" | "approval.ask" | "approval.decide" | "grant.revoke" | "policy.reload" | "session.kick" | "session.rename" | "turn.abort" | "call.cancel" | "doctor" | "backup" | "tenant.key" | "tenant.budget" | "budget.warning" | "budget.spent" | "key.rotate" | "device.rotate" | "device.wake" | "user.erase" | "user.default_device";
+export type AuditAction = "call" | "register" | "login" | "key.create" | "key.revoke" | "revoke" | "pair.ask" | "pair.look" | "pair.decide" | "pair.setup" | "device.update" | "device.revoke" | "device.tools" | "approval.ask" | "approval.decide" | "grant.revoke" | "policy.reload" | "session.kick" | "session.rename" | "turn.abort" | "call.cancel" | "doctor" | "backup" | "tenant.key" | "tenant.budget" | "budget.warning" | "budget.spent" | "key.rotate" | "device.rotate" | "device.wake" | "user.erase" | "user.default_device" | "device.import";
 
 /** A line of the audit log. */
 export type AuditLine = {
@@ -755,9 +755,13 @@ export type Device = {
   /** The device_id of another paired device that looks similar. */
   looks_like?: string;
   name?: string;
+  /** It is an OpenClaw node. */
+  node?: boolean;
   /** Whether the device is connected now. */
   online: boolean;
   rejected: Array<string>;
+  /** It gets a new credential when it next connects. */
+  renews_credential?: boolean;
   round_trip_ms?: RoundTrip;
   /** Names and globs that were approved in advance. */
   tools: Array<string>;
@@ -814,8 +818,12 @@ export type DeviceRow = {
   /** The device_id of another paired device that looks similar. */
   looks_like?: string;
   name?: string;
+  /** It is an OpenClaw node. */
+  node?: boolean;
   /** Whether the device is connected now. */
   online: boolean;
+  /** It gets a new credential when it next connects. */
+  renews_credential?: boolean;
   round_trip_ms?: RoundTrip;
   /** Names and globs that were approved in advance. */
   tools: Array<string>;
@@ -1055,6 +1063,39 @@ export type Health = {
 
 /** IdempotencyKey makes retries safe: the same request with the same key returns the first response, or joins the running call. A different request with the key fails with `idempotency_conflict`. If a call never reached a device, its key can be used again. */
 export type IdempotencyKey = string;
+
+/** ImportReport says what became of imported nodes. */
+export type ImportReport = {
+  /** In the order of the request. */
+  nodes: Array<ImportedState>;
+};
+
+/** A request to pair nodes of an OpenClaw installation. */
+export type ImportRequest = {
+  nodes: Array<ImportedNode>;
+  /** Owner of the nodes. Absent: none in particular. */
+  user?: string;
+};
+
+/** A node that is paired with an OpenClaw gateway. */
+export type ImportedNode = {
+  /** For people. */
+  name?: string;
+  /** 32 bytes in base64url without padding. */
+  public_key: string;
+  /** The SHA-256 of the node's token. The node connects with the token, and gets a credential of Farhand in its place. */
+  token_sha256: string;
+  /** Names or globs of tools that it may offer. */
+  tools?: Array<string>;
+};
+
+/** What became of an imported node. */
+export type ImportedState = {
+  device_id: string;
+  /** With `refused`. */
+  reason?: string;
+  status: "imported" | "exists" | "refused";
+};
 
 /** Index names what a gateway serves. Paths are of the same origin. */
 export type Index = {
@@ -1416,6 +1457,8 @@ export type PairStatus = {
 export type Pairing = {
   /** A device with this device_id is already paired. */
   already_paired: boolean;
+  /** Program and version, of an OpenClaw node. */
+  client?: string;
   created_at: Time;
   device_id: string;
   device_name?: string;
@@ -1757,11 +1800,13 @@ export type RotateRequest = {
 
 /** The new credential of a paired device. */
 export type RotatedDevice = {
-  /** The bearer token, returned only once. */
-  credential: string;
+  /** The bearer token, returned only once. Absent with `on_next_connection`. */
+  credential?: string;
   device_id: string;
   former_secret?: FormerSecret;
   id: string;
+  /** The device is an OpenClaw node: it gets the new credential itself, when it next connects. */
+  on_next_connection?: boolean;
 };
 
 /** From the last ping to its pong, in milliseconds, rounded up. Absent: not known yet. */
@@ -1878,6 +1923,29 @@ export type SessionState = {
   session_id: SessionID;
   state: "idle" | "running";
   turn_started_at?: Time;
+};
+
+/** SetupCode pairs one OpenClaw node without a question to an approver. It is returned only once. */
+export type SetupCode = {
+  expires_at: Time;
+  /** The same as a link, `oc-pair://` and the code. */
+  pair_url: string;
+  /** To type in, or to scan as a QR code. */
+  setup_code: string;
+  /** Where the node connects. */
+  url: string;
+};
+
+/** A request for a setup code. */
+export type SetupRequest = {
+  /** For people. Absent: the node's own name. */
+  name?: string;
+  /** Names or globs of the tools that it may offer. Absent: those that it declares when it pairs. */
+  tools?: Array<string>;
+  /** Where the node connects: ws:// or wss://, with the path. Absent: the gateway's public URL or, if it has none, the address of this request. */
+  url?: string;
+  /** The node's user. Absent: the approver. */
+  user?: string;
 };
 
 /** How people sign in at the console. */

@@ -1,0 +1,159 @@
+package openclaw_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// nodeLimit is how long a node host may take for what it does once. It loads for ten seconds on an idle machine.
+const nodeLimit = 5 * time.Minute
+
+// installed is the folder into which .ci/deps openclaw installs testdata/package.json.
+const installed = "../../.cache/openclaw"
+
+// host is OpenClaw's headless node host, with a home of its own. It is the npm package's program.
+type host struct {
+	t       testing.TB
+	version string
+	home    string
+	addr    string   // of the proxy
+	env     []string // KEY=value, beside the home
+
+	mu  sync.Mutex
+	out bytes.Buffer
+
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+// newHost returns a node host that is not started.
+func newHost(t testing.TB, version, addr string) *host {
+	t.Helper()
+	h := &host{t: t, version: version, home: t.TempDir(), addr: addr}
+	t.Cleanup(func() {
+		h.kill()
+		if t.Failed() {
+			t.Logf("the node host %s printed:\n%s", h.version, h.printed())
+		}
+	})
+	state := filepath.Join(h.home, ".openclaw")
+	must(t, os.Mkdir(state, 0o700))
+	server, err := filepath.Abs("testdata/mcp.mjs")
+	must(t, err)
+	// The old version installs its plug-ins from npm when it starts. A tool of an MCP server becomes a plug-in tool of
+	// the new ones.
+	config := map[string]any{"nodeHost": map[string]any{"mcp": map[string]any{"servers": map[string]any{
+		"greeter": map[string]any{"command": nodeBinary(t), "args": []string{server}},
+	}}}}
+	if protocolOf(version) == 3 {
+		config = map[string]any{"plugins": map[string]any{"enabled": false}}
+	}
+	text, err := json.Marshal(config)
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(state, "openclaw.json"), text, 0o600))
+	return h
+}
+
+// protocolOf returns the version of the protocol that a version of OpenClaw speaks.
+func protocolOf(version string) int {
+	if strings.HasPrefix(version, "2026.4.") {
+		return 3
+	}
+	return 4
+}
+
+// nodeBinary returns the Node.js that runs all versions.
+func nodeBinary(t testing.TB) string {
+	t.Helper()
+	system, machine := runtime.GOOS, strings.Replace(runtime.GOARCH, "amd64", "x64", 1)
+	path, err := filepath.Abs(filepath.Join(installed, "node_modules", "node-"+system+"-"+machine, "bin", "node"))
+	must(t, err)
+	return path
+}
+
+// start starts the node host. Further arguments follow `openclaw node run`.
+func (h *host) start(args ...string) {
+	h.t.Helper()
+	program, err := filepath.Abs(filepath.Join(installed, "node_modules", "openclaw-"+h.version, "openclaw.mjs"))
+	must(h.t, err)
+	node := nodeBinary(h.t)
+	h.cmd, h.done = exec.Command(node, append([]string{program, "node", "run"}, args...)...), make(chan struct{})
+	h.cmd.Dir = h.home
+	h.cmd.Env = append([]string{
+		"HOME=" + h.home, "PATH=" + filepath.Dir(node) + string(os.PathListSeparator) + "/usr/bin:/bin", "NO_COLOR=1",
+		"npm_config_registry=http://127.0.0.1:1/", // nothing is installed while the tests run
+	}, h.env...)
+	h.cmd.Stdout, h.cmd.Stderr = (*printer)(h), (*printer)(h)
+	// It starts a process that does the work: both are of one group, which ends with the test.
+	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	must(h.t, h.cmd.Start())
+	go func(cmd *exec.Cmd, done chan struct{}) {
+		_ = cmd.Wait()
+		close(done)
+	}(h.cmd, h.done)
+}
+
+// connect starts the node host with the address of the gateway.
+func (h *host) connect(args ...string) {
+	h.t.Helper()
+	name, port, _ := strings.Cut(h.addr, ":")
+	args = append([]string{"--host", name, "--port", port, "--display-name", "tested " + h.version}, args...)
+	h.start(args...)
+}
+
+// kill ends the node host and all that it started.
+func (h *host) kill() {
+	if h.cmd == nil {
+		return
+	}
+	_ = syscall.Kill(-h.cmd.Process.Pid, syscall.SIGKILL)
+	<-h.done
+}
+
+func (h *host) printed() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.out.String()
+}
+
+// printer writes down what a node host prints.
+type printer host
+
+// Write implements io.Writer.
+func (p *printer) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out.Write(b)
+}
+
+// await polls until ok returns true, for as long as a node host may take.
+func await(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(nodeLimit)
+	defer deadline.Stop()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("not within %v: %s", nodeLimit, what)
+		case <-tick.C:
+		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
