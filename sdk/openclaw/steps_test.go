@@ -1,0 +1,447 @@
+package openclaw_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/farhand/farhand/internal/testkit"
+)
+
+// steps are what people do with a node, in an order that a node host can do them in.
+var steps = []step{
+	{"pair", "pairs: waits in the queue, is approved by `farhand pair approve`, connects", (*bench).pair},
+	{"list", "is listed by both pods", (*bench).list},
+	{"http", "each tool is called over HTTP, by the other pod", (*bench).callHTTP},
+	{"mcp", "each tool is called over MCP, by the other pod", (*bench).callMCP},
+	{"chat", "each tool is called in a conversation, by the other pod", (*bench).callChat},
+	{"plugin", "tools of the node's own MCP servers", (*bench).callPlugin},
+	{"files", "a large file comes as a link", (*bench).callFile},
+	{"cancel", "a call that times out is cancelled at the node", (*bench).cancel},
+	{"ask", "the node's own rules ask for approval: one question, here", (*bench).ask},
+	{"killed", "killed: its tools go; started again: they come back, without pairing", (*bench).killed},
+	{"podDies", "its pod is killed: it comes back at the other", (*bench).podDies},
+	{"podDrains", "its pod is drained: it is told (1012), and comes back at the other", (*bench).podDrains},
+	{"revoked", "revoked: its connection ends, and it is told why", (*bench).revoked},
+	{"token", "connects with a token of the role device, without the queue", (*bench).withToken},
+	{"setup", "pairs with a setup code", (*bench).withSetupCode},
+}
+
+// pair starts the node without any credential. It is asked about, approved and connected.
+func (b *bench) pair() string {
+	b.host.connect("--context-path", "/ws/node")
+	var id string
+	b.await("the node waits to be paired", func() bool {
+		_, answer := b.pods[1].do(b.t, http.MethodGet, "/api/pairings", nil)
+		rows, _ := answer["pairings"].([]any)
+		for _, row := range rows {
+			id, _ = row.(object)["id"].(string)
+			b.device, _ = row.(object)["device_id"].(string)
+		}
+		return id != ""
+	})
+	if out, ok := b.pods[1].cli(b.t, "pair", "approve", id); !ok {
+		b.t.Fatalf("farhand pair approve: %s", out)
+	}
+	restarted := b.awaitTools(b.pods[0])
+	if b.proxy.count(false, `"deviceToken":"fhd_`) != 1 {
+		b.t.Error("the node did not get its credential, or got it more than once")
+	}
+	if restarted {
+		return "yes; start it again after the approval"
+	}
+	return ""
+}
+
+// awaitTools waits until a pod lists tools of the node, and reports whether the node host had ended before and was
+// started again, as a service manager does.
+func (b *bench) awaitTools(p *pod) (restarted bool) {
+	b.t.Helper()
+	b.await("the node has tools", func() bool {
+		select {
+		case <-b.host.done:
+			restarted = true
+			b.host.connect("--context-path", "/ws/node")
+		default:
+		}
+		return len(p.tools(b.t, b.device)) > 0
+	})
+	return restarted
+}
+
+// await is await that shows what the node printed if it fails.
+func (b *bench) await(what string, ok func() bool) {
+	b.t.Helper()
+	defer func() {
+		if b.t.Failed() {
+			b.t.Logf("the node host printed:\n%s", b.host.printed())
+		}
+	}()
+	await(b.t, what, ok)
+}
+
+// list looks at the node through both pods.
+func (b *bench) list() string {
+	for _, p := range b.pods {
+		status, answer := p.do(b.t, http.MethodGet, "/api/devices", nil)
+		rows, _ := answer["devices"].([]any)
+		if status != http.StatusOK || len(rows) != 1 || rows[0].(object)["device_id"] != b.device ||
+			rows[0].(object)["online"] != true {
+			b.t.Errorf("%s lists the devices %v", p.addr, answer)
+		}
+		if _, ok := p.tools(b.t, b.device)["run"]; !ok {
+			b.t.Errorf("%s lists the tools %v", p.addr, p.tools(b.t, b.device))
+		}
+	}
+	return ""
+}
+
+// outcome is a call of a tool.
+type outcome struct {
+	args object
+	want string // in the output
+	fail bool   // the program behind the command is missing here: the node's error is the answer
+}
+
+// calls are calls of all tools that node hosts have. Keys have no underscores.
+func (b *bench) calls() map[string]outcome {
+	folder := filepath.Join(b.host.home, "work")
+	_ = os.Mkdir(folder, 0o700)
+	note := filepath.Join(folder, "note.txt")
+	must(b.t, os.WriteFile(note, []byte("a note"), 0o600))
+	written := filepath.Join(folder, fmt.Sprintf("written-%d.txt", b.proxy.count(true)))
+	return map[string]outcome{
+		"run":              {args: object{"command": "echo on $((6 * 7))"}, want: "on 42"},
+		"which":            {args: object{"bins": []string{"sh"}}, want: "/bin/sh"},
+		"execapprovalsget": {want: "hash"},
+		"fslistdir":        {args: object{"path": b.host.home}, want: folder},
+		"dirlist":          {args: object{"path": folder}, want: "note.txt"},
+		"dirfetch":         {args: object{"path": folder}},
+		"filestat":         {args: object{"path": note}, want: "6"},
+		"filefetch":        {args: object{"path": note}},
+		"filewrite":        {args: object{"path": written, "text": "hello"}, want: written},
+		"browserproxy":     {args: object{"method": "GET", "path": "/tabs"}, want: "tabs"},
+		"ollamamodels":     {fail: true, want: "Ollama"},
+		"ollamachat": {fail: true, args: object{
+			"model": "none", "messages": []object{{"role": "user", "content": "hello"}}, "prompt": "hello",
+		}},
+		"terminalupload": {args: object{"name": "a.txt", "content_base64": "aGk=", "text": "hi"}, want: "a.txt"},
+		"greetergreet":   {args: object{"name": "Ada"}, want: "hello Ada"},
+	}
+}
+
+// skipped are tools that a test must not call for each way.
+var skipped = []string{"execapprovalsset"} // step ask calls it
+
+// each calls each tool of the node. call returns the state of the call and its output.
+func (b *bench) each(call func(tool string, args object) (failed bool, output string)) string {
+	calls, n := b.calls(), 0
+	for tool := range b.pods[1].tools(b.t, b.device) {
+		key := strings.ToLower(strings.ReplaceAll(tool, "_", ""))
+		c, ok := calls[key]
+		if !ok {
+			if !slices.Contains(skipped, key) {
+				b.t.Errorf("the tests do not know how to call %s", tool)
+			}
+			continue
+		}
+		if c.args == nil {
+			c.args = object{}
+		}
+		failed, output := call(tool, c.args)
+		if failed != c.fail || !strings.Contains(output, c.want) {
+			b.t.Errorf("%s: failed %v, %s", tool, failed, output)
+		}
+		n++
+	}
+	return fmt.Sprintf("yes, %d", n)
+}
+
+// callHTTP calls each tool through the pod that does not have the node.
+func (b *bench) callHTTP() string {
+	return b.each(func(tool string, args object) (bool, string) { return b.call(b.other(), tool, args) })
+}
+
+// call calls a tool over HTTP.
+func (b *bench) call(p *pod, tool string, args object) (failed bool, output string) {
+	b.t.Helper()
+	status, answer := p.do(b.t, http.MethodPost, "/api/tools/"+tool+"/call", object{
+		"args": args, "target": object{"device_id": b.device}, "timeout_ms": 60_000,
+	})
+	text, _ := json.Marshal(answer)
+	return status != http.StatusOK || answer["success"] != true, strings.ReplaceAll(string(text), `\\`, `\`)
+}
+
+// other returns the pod that does not have the node.
+func (b *bench) other() *pod {
+	b.t.Helper()
+	if b.home() == b.pods[0] {
+		return b.pods[1]
+	}
+	return b.pods[0]
+}
+
+// home returns the pod that has the node.
+func (b *bench) home() *pod {
+	b.t.Helper()
+	_, answer := b.pods[0].do(b.t, http.MethodGet, "/api/sessions?connected=true", nil)
+	rows, _ := answer["sessions"].([]any)
+	for _, row := range rows {
+		if row := row.(object); row["device_id"] == b.device && row["pod"] == b.pods[1].id() {
+			return b.pods[1]
+		}
+	}
+	return b.pods[0]
+}
+
+// callMCP calls each tool over MCP.
+func (b *bench) callMCP() string {
+	p, session := b.other(), b.session()
+	return b.each(func(tool string, args object) (bool, string) {
+		_, answer := p.do(b.t, http.MethodPost, "/mcp/sessions/"+session, object{
+			"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": object{"name": tool, "arguments": args},
+		})
+		result, _ := answer["result"].(object)
+		text, _ := json.Marshal(answer)
+		return result == nil || result["isError"] == true, string(text)
+	})
+}
+
+// session returns the id of the node's session.
+func (b *bench) session() string {
+	b.t.Helper()
+	for _, row := range b.pods[0].tools(b.t, b.device) {
+		id, _ := row["session_id"].(string)
+		return id
+	}
+	return ""
+}
+
+// callChat lets a model call each tool.
+func (b *bench) callChat() string {
+	p, session := b.other(), b.session()
+	return b.each(func(tool string, args object) (bool, string) {
+		_, answer := p.do(b.t, http.MethodPost, "/api/sessions/"+session+"/messages", object{
+			"content": message(b.t, tool, args),
+		})
+		calls, _ := answer["tool_calls"].([]any)
+		text, _ := json.Marshal(answer)
+		if len(calls) != 1 {
+			return true, string(text)
+		}
+		return calls[0].(object)["status"] != "completed", string(text)
+	})
+}
+
+// callPlugin calls a tool of an MCP server that the node host runs.
+func (b *bench) callPlugin() string {
+	for tool := range b.pods[0].tools(b.t, b.device) {
+		if strings.HasSuffix(tool, "greet") {
+			if failed, output := b.call(b.other(), tool, object{"name": "Ada"}); failed ||
+				!strings.Contains(output, "hello Ada") {
+				b.t.Error(output)
+			}
+			return ""
+		}
+	}
+	return "no"
+}
+
+// callFile fetches a file that is too large for an answer's text.
+func (b *bench) callFile() string {
+	if _, ok := b.pods[0].tools(b.t, b.device)["file_fetch"]; !ok {
+		return "no"
+	}
+	path := filepath.Join(b.host.home, "large.bin")
+	must(b.t, os.WriteFile(path, make([]byte, 3<<20), 0o600))
+	p := b.other()
+	status, answer := p.do(b.t, http.MethodPost, "/api/tools/file_fetch/call", object{
+		"args": object{"path": path}, "target": object{"device_id": b.device}, "timeout_ms": 60_000,
+	})
+	parts, _ := answer["parts"].([]any)
+	if status != http.StatusOK || len(parts) != 1 || parts[0].(object)["size"] != float64(3<<20) {
+		b.t.Fatalf("%d %v", status, answer)
+	}
+	if link, _ := parts[0].(object)["url"].(string); link == "" {
+		b.t.Errorf("the file has no link: %v", parts)
+	}
+	return ""
+}
+
+// cancel lets a call time out. The node is told, and kills the command.
+func (b *bench) cancel() string {
+	status, answer := b.other().do(b.t, http.MethodPost, "/api/tools/run/call", object{
+		"args": object{"command": "sleep 600"}, "target": object{"device_id": b.device}, "timeout_ms": 2000,
+	})
+	if status != http.StatusGatewayTimeout {
+		b.t.Errorf("%d %v", status, answer)
+	}
+	b.await("the node is told that the call ended", func() bool { return b.proxy.count(false, "node.invoke.cancel") > 0 })
+	return ""
+}
+
+// ask lets the node's own rules demand approval of each command.
+func (b *bench) ask() string {
+	tools := b.pods[0].tools(b.t, b.device)
+	if _, ok := tools["exec_approvals_set"]; !ok {
+		return "no"
+	}
+	rules := func(defaults object) {
+		_, answer := b.pods[0].do(b.t, http.MethodPost, "/api/tools/exec_approvals_get/call", object{
+			"args": object{}, "target": object{"device_id": b.device},
+		})
+		output, _ := answer["structured"].(object)
+		if output == nil {
+			text, _ := answer["output"].(string)
+			_ = json.Unmarshal([]byte(text), &output)
+		}
+		hash, _ := output["hash"].(string)
+		failed, out := b.call(b.pods[0], "exec_approvals_set", object{"base_hash": hash, "file": object{
+			"version": 1, "defaults": defaults, "agents": object{},
+		}})
+		if failed {
+			b.t.Fatalf("exec_approvals_set: %s", out)
+		}
+	}
+	rules(object{"security": "allowlist", "ask": "always", "askFallback": "deny"})
+	defer rules(object{"security": "full", "ask": "off"})
+	done := make(chan string, 1)
+	go func() {
+		failed, output := b.call(b.pods[1], "run", object{"command": "uname"})
+		done <- fmt.Sprint(failed, output)
+	}()
+	var approval string
+	b.await("the node's question is in the queue", func() bool {
+		select {
+		case output := <-done:
+			b.t.Fatalf("the call ended without a question: %s", output)
+		default:
+		}
+		_, answer := b.pods[0].do(b.t, http.MethodGet, "/api/approvals", nil)
+		rows, _ := answer["approvals"].([]any)
+		if len(rows) > 1 {
+			b.t.Fatalf("%d questions for one call: %v", len(rows), answer)
+		}
+		if len(rows) == 1 {
+			approval, _ = rows[0].(object)["id"].(string)
+		}
+		return approval != ""
+	})
+	if status, answer := b.pods[0].do(b.t, http.MethodPost, "/api/approvals/"+approval,
+		object{"decision": "allow-once"}); status != http.StatusOK {
+		b.t.Fatalf("%d %v", status, answer)
+	}
+	if output := testkit.Receive(b.t, "the call's end", done); !strings.Contains(output, "false") ||
+		!strings.Contains(output, "Linux") {
+		b.t.Errorf("the approved call: %s", output)
+	}
+	return ""
+}
+
+// killed kills the node host, and starts it again.
+func (b *bench) killed() string {
+	b.host.kill()
+	b.await("its tools are gone", func() bool { return len(b.pods[1].tools(b.t, b.device)) == 0 })
+	b.host.connect("--context-path", "/ws/node")
+	b.awaitTools(b.pods[1])
+	return ""
+}
+
+// podDies kills the pod that has the node.
+func (b *bench) podDies() string {
+	b.move(syscall.SIGKILL)
+	return ""
+}
+
+// podDrains drains the pod that has the node.
+func (b *bench) podDrains() string {
+	b.move(syscall.SIGTERM)
+	if !b.proxy.closedWith(1012) {
+		b.t.Errorf("the drained pod closed with %v", b.proxy.closes)
+	}
+	return ""
+}
+
+// move ends the pod that has the node, waits until the node is at the other, and starts the pod again.
+func (b *bench) move(signal syscall.Signal) {
+	b.t.Helper()
+	home, other := b.home(), b.other()
+	home.end(signal)
+	b.awaitTools(other)
+	b.await("the node can be called", func() bool {
+		failed, _ := b.call(other, "which", object{"bins": []string{"sh"}})
+		return !failed
+	})
+	home.start()
+}
+
+// revoked revokes the node's credential.
+func (b *bench) revoked() string {
+	if out, ok := b.pods[0].cli(b.t, "devices", "revoke", b.device); !ok {
+		b.t.Fatalf("farhand devices revoke: %s", out)
+	}
+	b.await("its tools are gone", func() bool { return len(b.pods[1].tools(b.t, b.device)) == 0 })
+	b.await("the node knows why", func() bool {
+		return b.proxy.count(false, "AUTH_DEVICE_TOKEN_MISMATCH") > 0
+	})
+	b.host.kill()
+	return ""
+}
+
+// withToken connects another node with a token that only devices have.
+func (b *bench) withToken() string {
+	out, ok := b.pods[0].cli(b.t, "keys", "create", "--name", "a node", "--role", "device", "--json")
+	if !ok {
+		b.t.Fatalf("farhand keys create: %s", out)
+	}
+	start := strings.Index(out, "fhk_")
+	if start < 0 {
+		b.t.Fatalf("farhand keys create printed no key: %s", out)
+	}
+	key := out[start:]
+	if end := strings.IndexAny(key, "\" \n"); end > 0 {
+		key = key[:end]
+	}
+	h := newHost(b.t, b.version, b.proxy.addr)
+	h.env = []string{"OPENCLAW_GATEWAY_TOKEN=" + key}
+	h.connect("--context-path", "/ws/node")
+	b.await("the node has tools", b.anyNode)
+	h.kill()
+	return ""
+}
+
+// anyNode reports whether a device with the tool which is listed.
+func (b *bench) anyNode() bool {
+	_, answer := b.pods[0].do(b.t, http.MethodGet, "/api/tools?name=which", nil)
+	rows, _ := answer["tools"].([]any)
+	return len(rows) > 0
+}
+
+// withSetupCode pairs another node with a setup code.
+func (b *bench) withSetupCode() string {
+	out, ok := b.pods[0].cli(b.t, "pair", "setup", "--url", "ws://"+b.proxy.addr+"/ws/node")
+	if !ok {
+		b.t.Fatalf("farhand pair setup: %s", out)
+	}
+	code := ""
+	for word := range strings.FieldsSeq(out) {
+		if strings.HasPrefix(word, "oc-pair://") {
+			code = word
+		}
+	}
+	h := newHost(b.t, b.version, b.proxy.addr)
+	h.start("--pair", code)
+	b.await("the node has tools", func() bool {
+		return strings.Contains(h.printed(), "unknown option '--pair'") || b.anyNode()
+	})
+	h.kill()
+	if !b.proxy.asked("bootstrapToken") {
+		return "no: its node host has no `--pair`"
+	}
+	return ""
+}
