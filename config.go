@@ -52,6 +52,8 @@ type Config struct {
 	DrainTimeout   time.Duration `env:"DRAIN_TIMEOUT" envDefault:"30s" doc:"Time limit of stopping: calls in flight finish, devices move to other pods."`
 	MaxFrame       ByteSize      `env:"MAX_FRAME" envDefault:"1MiB" doc:"Largest WebSocket message of a device, except answers to calls."`
 	MaxOutput      ByteSize      `env:"MAX_OUTPUT" envDefault:"4MiB" doc:"Largest output of a tool. The device's message may be twice as long (JSON escapes). If only FARHAND_MAX_FRAME is set: that."`
+	NodePath       string        `env:"NODE_PATH" envDefault:"/ws/node" doc:"Path for WebSockets of OpenClaw nodes. / serves those that know only host and port; other requests to / stay what they are. off: none."`
+	MaxNodeFrame   ByteSize      `env:"MAX_NODE_FRAME" envDefault:"25MiB" doc:"Largest WebSocket message of an OpenClaw node. Its pictures are in there."`
 	BlobURL        Secret        `env:"BLOB_URL" doc:"Store of files that tools return and callers upload: file:///folder, s3://bucket?region=…, or none. Empty: a folder in the user's cache for one process; none for a fleet, which needs a shared store."`
 	BlobLife       time.Duration `env:"BLOB_TTL" envDefault:"1h" doc:"Lifetime of a file's link."`
 	MaxUpload      ByteSize      `env:"MAX_UPLOAD" envDefault:"64MiB" doc:"Largest file that a tool may return."`

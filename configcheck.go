@@ -89,6 +89,9 @@ func (c Config) validate(a auth.Authenticator) error {
 	}
 	check.that(slices.Contains([]string{limitsClosed, limitsOpen}, c.LimitsFail), "LIMITS_FAIL",
 		"must be closed or open")
+	check.that(c.NodePath == nodesOff || isNodePath(c.NodePath), "NODE_PATH",
+		"must be a path such as /ws/node that nothing else has, or off")
+	check.that(c.MaxNodeFrame >= minNodeFrame, "MAX_NODE_FRAME", "must be at least 64KiB")
 	check.that(slices.Contains([]string{"on", consoleOff}, c.Console), "CONSOLE", "must be on or off")
 	check.that(slices.Contains([]string{"auto", "json", "text"}, c.LogFormat), "LOG_FORMAT",
 		"must be auto, json or text")

@@ -207,7 +207,7 @@ func (g *Gateway) openDevices(a *core) (err error) {
 		MaxSockets: g.cfg.sockets(listener.OpenFiles()),
 		Sources:    a.sources, Refusals: a.refusals,
 		MaxFrame: g.cfg.MaxFrame, MaxOutput: g.cfg.MaxOutput, MaxOutbound: int(g.cfg.MaxOutbound),
-		MaxUnsent:    g.cfg.MaxUnsent,
+		MaxUnsent:    g.cfg.MaxUnsent, MaxNodeFrame: int64(g.cfg.MaxNodeFrame), Version: g.settings.version,
 		PingInterval: g.cfg.PingInterval, PongTimeout: g.cfg.PongTimeout, DenyQueryToken: !g.cfg.AllowQuery,
 		IgnoreDebug: !g.cfg.AllowDebug, Log: g.log, Tracer: g.tracer,
 	})
@@ -215,6 +215,14 @@ func (g *Gateway) openDevices(a *core) (err error) {
 		g.revocationTarget.Store(g.devices)
 	}
 	return err
+}
+
+// nodes returns the handler for OpenClaw nodes, nil if none are served.
+func (g *Gateway) nodes() http.Handler {
+	if g.cfg.NodePath == nodesOff {
+		return nil
+	}
+	return g.devices.Node()
 }
 
 func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
@@ -235,7 +243,8 @@ func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
 		Agent: a.conversations, Groups: g.groups, Builtins: a.localTools, Refusals: a.refusals,
 		Audit: g.audit, Ending: g.erasing(a.store), Ended: g.erased(a.store), Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining,
 		Closing: g.closing,
-		Device:  g.devices, DeviceMCP: g.devices.MCP(), DeviceLimits: g.devices.Limits(), Log: g.log,
+		Device:  g.devices, DeviceMCP: g.devices.MCP(), DeviceNode: g.nodes(), NodePath: g.cfg.NodePath,
+		DeviceLimits: g.devices.Limits(), Log: g.log,
 		Tracer:  g.tracer,
 		Sources: a.sources, Limits: g.cfg.HTTP, MaxCallTimeout: g.cfg.MaxCallTimeout,
 		MaxTurn: g.cfg.Turns.Turn, TurnWait: g.cfg.Turns.Wait, IgnoreDebug: !g.cfg.AllowDebug,

@@ -117,13 +117,15 @@ func (h *handler) observe(c *gin.Context) {
 		h.access.failure(c, status, took, failure)
 		return
 	}
-	h.access.success(c, status, start, took)
+	if !h.isDevice(c.Request) {
+		h.access.success(c, status, start, took)
+	}
 }
 
-// success logs a successful request, unless it is a probe, became a WebSocket, or is not in the sample.
+// success logs a successful request, unless it is a probe or not in the sample.
 func (a *accessLog) success(c *gin.Context, status int, start time.Time, took time.Duration) {
 	switch c.FullPath() {
-	case pathDevice, pathDeviceMCP, pathHealth, pathHealthClawSeed, pathReady, pathMetrics:
+	case pathHealth, pathHealthClawSeed, pathReady, pathMetrics:
 		return
 	}
 	if a.mode == AccessLogOff || a.mode == AccessLogSampled && !a.sampled(start) {

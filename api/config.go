@@ -188,6 +188,11 @@ type Config struct {
 	// DeviceMCP serves the WebSockets of devices that speak MCP, mounted at GET /ws/mcp; nil: not mounted.
 	DeviceMCP http.Handler
 
+	// DeviceNode serves the WebSockets of OpenClaw nodes, mounted at GET NodePath; nil: not mounted. If NodePath is /,
+	// it serves the upgrades there, and other requests are served as without it.
+	DeviceNode http.Handler
+	NodePath   string
+
 	Limits
 
 	MaxCallTimeout time.Duration // the Invoker's maximum; default agent.DefaultMaxCallTimeout

@@ -112,7 +112,7 @@ type Handler struct {
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// WebSockets are notified separately that the pod is draining.
-	if r.URL.Path != pathDevice && r.URL.Path != pathDeviceMCP {
+	if !h.h.isDevice(r) {
 		w = &leavingWriter{w, h.h}
 	}
 	h.engine.ServeHTTP(w, r)
@@ -131,7 +131,7 @@ func newEngine(h *handler) *gin.Engine {
 	engine.NoMethod(h.methodNotAllowed)
 	for _, r := range slices.Concat(h.routes(), h.pageRoutes()) {
 		engine.Handle(r.method, r.path, h.serve(r))
-		if r.method == http.MethodGet && !r.upgrades() {
+		if r.method == http.MethodGet && !h.upgrades(r.path) {
 			engine.HEAD(r.path, h.serve(r))
 		}
 	}
@@ -142,6 +142,7 @@ func newEngine(h *handler) *gin.Engine {
 const (
 	prefixAPI          = "/api/"    // everything below needs a token; event streams may have a ticket
 	prefixAssets       = "/assets/" // of the pages
+	pathIndex          = "/"
 	pathHealth         = "/healthz"
 	pathHealthClawSeed = "/health" // for ClawSeed's apps
 	pathReady          = "/readyz"
@@ -175,7 +176,7 @@ func (h *handler) routes() []route {
 		{http.MethodPost, "/v1/chat/completions", callers, nil, h.complete},
 		{http.MethodGet, "/v1/models", callers, nil, h.listModels},
 		{http.MethodGet, "/v1/models/*model", callers, nil, h.getModel},
-		{http.MethodGet, "/", everybody, nil, h.index},
+		{http.MethodGet, pathIndex, everybody, nil, h.indexOrNode},
 		{http.MethodGet, pathHealth, everybody, nil, h.health},
 		{http.MethodGet, pathHealthClawSeed, everybody, nil, h.health},
 		{http.MethodGet, pathReady, everybody, nil, h.ready},
@@ -218,6 +219,9 @@ func (h *handler) routes() []route {
 	}
 	if h.DeviceMCP != nil {
 		table = append(table, route{http.MethodGet, pathDeviceMCP, devices, nil, upgrades(h.DeviceMCP)})
+	}
+	if h.DeviceNode != nil && h.NodePath != pathIndex {
+		table = append(table, route{http.MethodGet, h.NodePath, devices, nil, upgrades(h.DeviceNode)})
 	}
 	return table
 }
@@ -318,13 +322,14 @@ func (h *handler) serve(r route) gin.HandlerFunc {
 		defer releaseAll(c)
 		var q *params
 		var err error
-		if !r.upgrades() { // whose handler authenticates the device itself
+		device := h.isDevice(c.Request)
+		if !device { // whose handler authenticates the device itself
 			err = h.authorize(c, r.who)
 		}
 		if err == nil && strict {
 			q, err = parseQuery(c.Request.URL.RawQuery, r.query)
 		}
-		if err == nil && !r.upgrades() && !awaitsBody(c.Request) {
+		if err == nil && !device && !awaitsBody(c.Request) {
 			err = h.countServed(c)
 		}
 		if err == nil {
@@ -343,8 +348,29 @@ func awaitsBody(r *http.Request) bool {
 		r.Method != http.MethodDelete
 }
 
-// upgrades reports whether a route serves WebSockets of devices.
-func (r route) upgrades() bool { return r.path == pathDevice || r.path == pathDeviceMCP }
+// upgrades reports whether a path is only for WebSockets of devices, which the handlers authenticate themselves.
+func (h *handler) upgrades(path string) bool {
+	return path == pathDevice || path == pathDeviceMCP || h.DeviceNode != nil && path == h.NodePath && path != pathIndex
+}
+
+// isDevice reports whether a request is one for a device's WebSocket.
+func (h *handler) isDevice(r *http.Request) bool {
+	return h.upgrades(r.URL.Path) ||
+		h.DeviceNode != nil && h.NodePath == pathIndex && r.URL.Path == pathIndex && isUpgrade(r)
+}
+
+// isUpgrade reports whether a request asks for a WebSocket.
+func isUpgrade(r *http.Request) bool {
+	return r.Method == http.MethodGet && strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
+}
+
+// indexOrNode serves the address that OpenClaw's apps know, host and port, if it is also the address of nodes.
+func (h *handler) indexOrNode(c *gin.Context, q *params) error {
+	if h.isDevice(c.Request) {
+		return upgrades(h.DeviceNode)(c, q)
+	}
+	return h.index(c, q)
+}
 
 func upgrades(device http.Handler) handlerFunc {
 	return func(c *gin.Context, _ *params) error {

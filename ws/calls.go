@@ -28,16 +28,15 @@ func (c *conn) Deliver(call routing.DeviceCall) error {
 	c.startMu.Lock()
 	err := errOutboxNotOpen
 	if !c.refusesNew && c.ending() == closeNone {
-		if c.mcp == nil {
-			err = c.out.push(toolCallRequestFrame(call))
-		} else if err = c.out.push(c.mcp.Call(call.ID, call.Tool, call.Args.Raw())); err != nil {
-			c.mcp.NotSent(call.ID)
-		}
+		err = c.pushCall(call)
 	}
 	c.startMu.Unlock()
+	refused, isRefused := errors.AsType[*registry.Error](err)
 	switch {
 	case err == nil:
 		return nil
+	case isRefused:
+		return refused
 	case errors.Is(err, errFrameTooBig):
 		return registry.Errorf(registry.CodePayloadTooLarge,
 			"The arguments are too large: this gateway sends a device at most %d bytes.", c.server.cfg.MaxOutbound)
@@ -50,6 +49,29 @@ func (c *conn) Deliver(call routing.DeviceCall) error {
 			"full. Retry after a moment, with shorter arguments if possible.")
 	default: // not started yet, or ending
 		return registry.Errorf(registry.CodeNotConnected, "The device is not connected. Retry when it is back.")
+	}
+}
+
+// pushCall queues the frame that starts a call. The error is of the outbox, or says why the call cannot start.
+func (c *conn) pushCall(call routing.DeviceCall) error {
+	switch {
+	case c.mcp != nil:
+		err := c.out.push(c.mcp.Call(call.ID, call.Tool, call.Args.Raw()))
+		if err != nil {
+			c.mcp.NotSent(call.ID)
+		}
+		return err
+	case c.node != nil:
+		frame, err := c.callNode(call)
+		if err == nil {
+			err = c.out.push(frame)
+		}
+		if err != nil {
+			c.node.End(call.ID)
+		}
+		return err
+	default:
+		return c.out.push(toolCallRequestFrame(call))
 	}
 }
 
@@ -72,15 +94,19 @@ func (c *conn) Cancel(callID, reason string) {
 		if frame := c.mcp.Cancel(callID, reason); frame != nil {
 			_ = c.out.push(frame)
 		}
+	case c.node != nil:
+		if frame := c.node.Cancel(callID); frame != nil {
+			_ = c.out.push(frame)
+		}
 	default:
 		_ = c.out.push(toolCallCancelFrame(callID, reason))
 	}
 }
 
-// Expired implements routing.Expirer. It cancels the call at an MCP device. Frames of the device protocol already
-// contain the call's timeout.
+// Expired implements routing.Expirer. It cancels the call at an MCP device or a node. Frames of the device protocol
+// already contain the call's timeout.
 func (c *conn) Expired(callID string) {
-	if c.mcp != nil {
+	if c.mcp != nil || c.node != nil {
 		c.Cancel(callID, "the call timed out")
 	}
 }
@@ -152,8 +178,11 @@ func (c *conn) failAnswer(id string, bad *fields.Error) {
 		c.budget.spend(unitsPerStray)
 		c.local.Fail(id, registry.Errorf(registry.CodeInvalidResult,
 			"The device's answer could not be understood: %s", bad.Message))
-		if c.mcp != nil {
+		switch {
+		case c.mcp != nil:
 			c.mcp.End(id)
+		case c.node != nil:
+			c.node.End(id)
 		}
 	}
 }

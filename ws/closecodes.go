@@ -39,6 +39,7 @@ const (
 	CloseMessageTimeout       // a message was not finished in time
 	CloseCrowded              // the pod holds too many unfinished bytes, or is too busy to decode a long message
 	CloseMCP                  // an MCP device did not answer initialize or tools/list correctly
+	CloseHandshake            // a client did not become a node; its close frame says why
 	CloseInternal             // an internal error, which is logged
 	closeGone                 // the peer is gone: no close frame is sent
 )
@@ -64,6 +65,7 @@ var catalogue = [...]closeEntry{
 	CloseMessageTimeout: {websocket.ClosePolicyViolation, "message_timeout", true},
 	CloseCrowded:        {websocket.CloseTryAgainLater, "too_much_unfinished", true},
 	CloseMCP:            {websocket.CloseProtocolError, "mcp_failed", true},
+	CloseHandshake:      {websocket.ClosePolicyViolation, "node_refused", true},
 	CloseInternal:       {websocket.CloseInternalServerErr, "internal_error", true},
 	closeGone:           {websocket.CloseAbnormalClosure, "", true},
 }

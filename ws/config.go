@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -43,10 +44,12 @@ type Config struct {
 	Defaults      Defaults      // keeps users' default devices; nil: devices cannot set one
 	Decisions     Decisions     // takes people's decisions about calls; nil: devices cannot decide
 	Conversations Conversations // describes a device's conversation when it connects; nil: no description
+	Nodes         Nodes         // says which OpenClaw nodes may connect; nil: those with a token of Auth
 	Wakes         Wakes         // keeps how devices are woken; nil: they cannot be
 	Uploads       Uploads       // stores files that are too large for a result; nil: files are rejected
 
 	MaxFrame     int64         // bytes of a device's message; default 1 MiB; more is read to report the limit
+	MaxNodeFrame int64         // bytes of a frame of an OpenClaw node; default 25 MiB, as OpenClaw's gateway
 	MaxOutput    int64         // bytes of a tool's output; default 4 MiB, or MaxFrame if only MaxFrame is set
 	MaxOutbound  int           // bytes queued for one device before it is closed as slow; default 4 MiB
 	PingInterval time.Duration // default 20 s
@@ -78,6 +81,8 @@ type Config struct {
 	DenyQueryToken bool // rejects ?token=, which ClawSeed's clients use, although proxies may log it
 	IgnoreDebug    bool // keeps devices from reading the model requests, which contain the system prompt
 
+	Version string // of the gateway, for OpenClaw nodes; default "dev"
+
 	Log    *slog.Logger // default: discard
 	Tracer trace.Tracer // begins the traces of messages; default: off
 }
@@ -92,6 +97,7 @@ func (c *Config) fill() error {
 	setDefault(&c.MaxFrame, 1<<20)
 	setDefault(&c.MaxOutput, c.MaxFrame)
 	setDefault(&c.MaxOutbound, 4<<20)
+	setDefault(&c.MaxNodeFrame, 25<<20)
 	setDefault(&c.PingInterval, 20*time.Second)
 	setDefault(&c.PongTimeout, 45*time.Second)
 	setDefault(&c.WriteTimeout, 5*time.Second)
@@ -99,7 +105,7 @@ func (c *Config) fill() error {
 	setDefault(&c.FrameBurst, 1000)
 	setDefault(&c.MessageTimeout, 30*time.Second)
 	setDefault(&c.MaxUnfinished, 64<<20)
-	c.MaxUnfinished = max(c.MaxUnfinished, 4*c.maxAnswer())
+	c.MaxUnfinished = max(c.MaxUnfinished, 4*c.maxAnswer(), 2*c.MaxNodeFrame)
 	setDefault(&c.MaxUnsent, 256<<20)
 	c.MaxUnsent = max(c.MaxUnsent, 4*int64(c.MaxOutbound))
 	setDefault(&c.MaxSockets, 100_000)
@@ -112,6 +118,7 @@ func (c *Config) fill() error {
 	if c.MaxOutbound < MinOutbound {
 		return fmt.Errorf("ws: the outbound limit of %d bytes is below the least of %d", c.MaxOutbound, MinOutbound)
 	}
+	c.Version = cmp.Or(c.Version, "dev")
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}

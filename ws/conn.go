@@ -74,7 +74,8 @@ type conn struct {
 
 	plain bool // people read results of tools as plain text; never changes
 
-	mcp *mcpLink // of a device that speaks MCP; nil: it speaks the device protocol; never changes
+	mcp  *mcpLink  // of a device that speaks MCP; never changes
+	node *nodeLink // of an OpenClaw node; nil, like mcp: it speaks the device protocol; never changes
 
 	mu           sync.Mutex
 	worker       *turnWorker   // nil while no turn runs or waits
@@ -105,6 +106,9 @@ func (s *Server) newConn(begin opening) *conn {
 	c.attributes = begin.attributes
 	if begin.mcp != nil {
 		c.mcp = s.newMCPLink(*begin.mcp, begin.session.Key.Session)
+	}
+	if begin.node != nil {
+		c.node = s.newNodeLink(begin.node)
 	}
 	c.out.writer, c.out.limit = c, s.cfg.MaxOutbound
 	c.wire.owner = c

@@ -13,6 +13,7 @@ import (
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/ws/internal/fields"
 	"github.com/farhand/farhand/ws/mcp"
+	"github.com/farhand/farhand/ws/node"
 )
 
 // onText handles one frame. Melody calls it in the connection's reader, for one frame after another.
@@ -95,7 +96,7 @@ func (c *conn) decode(data []byte) (frame any, answered string, err error) {
 		}
 		defer slot.Release()
 	}
-	if n := int64(len(data)); n > s.cfg.MaxFrame { // an answer may be longer than other messages
+	if n := int64(len(data)); c.node == nil && n > s.cfg.MaxFrame { // an answer may be longer than other messages
 		if answered = c.answeredCall(data); n > s.cfg.maxAnswer() || answered == "" {
 			return nil, answered, CloseTooBig
 		}
@@ -104,9 +105,12 @@ func (c *conn) decode(data []byte) (frame any, answered string, err error) {
 		c.messageUnits = unitsPerValue * float64(strictjson.Values(data))
 		c.budget.spend(c.messageUnits) // delays the next read
 	}
-	if c.mcp != nil {
+	switch {
+	case c.mcp != nil:
 		frame, err = c.mcp.decode(data)
-	} else {
+	case c.node != nil:
+		frame, err = c.node.decode(data, c.budget.spend)
+	default:
 		frame, err = decodeFrame(data)
 	}
 	if errors.Is(err, fields.ErrUTF8) {
@@ -121,10 +125,14 @@ func (c *conn) decode(data []byte) (frame any, answered string, err error) {
 // answeredCall returns the id of the call that a message answers, even if the rest of the message is malformed. The id
 // is empty if the message is not an answer.
 func (c *conn) answeredCall(data []byte) string {
-	if c.mcp != nil {
+	switch {
+	case c.mcp != nil:
 		return c.mcp.AnsweredCall(data)
+	case c.node != nil:
+		return c.node.AnsweredCall(data)
+	default:
+		return answeredCall(data)
 	}
-	return answeredCall(data)
 }
 
 // tooBig sends the device the limit that its message exceeded, and ends the connection. If the message answers a call,
@@ -136,6 +144,10 @@ func (c *conn) tooBig(answered string) {
 	}
 	bad := fields.NewError(codeMessageTooBig, text)
 	c.failAnswer(answered, bad)
+	if c.node != nil && answered != "" { // a node does not repeat its answers
+		c.fail(bad)
+		return
+	}
 	_ = c.send(errorFrame(bad.Code, bad.Message)) // if the outbox is full, the close frame says the same
 	c.fail(CloseTooBig)
 }
@@ -202,6 +214,12 @@ func (c *conn) handle(frame any) error {
 		return withStoreTimeout(c.setDefault, f)
 	case *mcp.Message:
 		return withStoreTimeout(c.handleMCP, f)
+	case *node.Request:
+		return withStoreTimeout(c.handleNode, f)
+	case *node.Step:
+		return c.stepNode(f)
+	case *node.Progress:
+		return c.progressNode(f)
 	case *mcp.Lost:
 		c.budget.spend(unitsPerStray)
 		c.local.Fail(f.Call, registry.Errorf(registry.CodeLost, "The device's MCP server ended before it answered. "+

@@ -11,6 +11,7 @@ import (
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
 	"github.com/farhand/farhand/ws/mcp"
+	"github.com/farhand/farhand/ws/node"
 )
 
 const protocolVersion = 1 // v in both opening frames
@@ -35,6 +36,7 @@ const (
 	typeSetDefault         = "set_default"
 	typeHello              = mcp.TypeHello // of voice devices, on /ws/mcp; the server replies with the same type
 	typeMCP                = mcp.TypeMCP   // an MCP message that has no type above
+	typeRequest            = node.Type     // of OpenClaw nodes
 )
 
 // Types of the frames that the server sends. The types of conversation frames are the values of chat.EventType.
@@ -54,6 +56,8 @@ const (
 	typeApprovalRequest    = "approval_request" // capability approval, like the next one
 	typeApprovalDecided    = "approval_decided"
 	typeError              = "error"
+	typeResponse           = "res" // to OpenClaw nodes, like the next one
+	typeEvent              = "event"
 )
 
 // Codes of error frames, besides those of package fields.

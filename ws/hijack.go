@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,7 +25,7 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, begin open
 	c.hijack = &hijackWriter{ResponseWriter: w, conn: c, begin: begin, serve: sync.OnceFunc(func() { close(served) })}
 	go func() {
 		defer c.endUpgrade()
-		if err := s.melody.HandleRequest(c.hijack, r); err != nil {
+		if err := s.libraryOf(begin).HandleRequest(c.hijack, r); err != nil {
 			// The upgrader has answered through refuseHandshake, or the peer is gone.
 			s.log.Debug("handshake failed", "error", err)
 		}
@@ -39,6 +40,9 @@ func (c *conn) endUpgrade() {
 	}
 	if c.hijack != nil { // it did not become a connection
 		c.hijack.serve()
+		if c.hijack.begin.node != nil {
+			_ = c.hijack.begin.node.socket.Close()
+		}
 	}
 	c.endOpening()
 	c.attributes.release()
@@ -57,6 +61,9 @@ type hijackWriter struct {
 
 // Hijack implements http.Hijacker. The HTTP server needs more stack for it than a reader should keep.
 func (d *hijackWriter) Hijack() (socket net.Conn, rw *bufio.ReadWriter, err error) {
+	if d.begin.node != nil {
+		return d.takeOver(d.begin.node.socket)
+	}
 	d.conn.server.stacks.run(func() {
 		defer func() { // a writer that cannot be hijacked may panic
 			if p := recover(); p != nil {
@@ -71,6 +78,17 @@ func (d *hijackWriter) Hijack() (socket net.Conn, rw *bufio.ReadWriter, err erro
 	d.conn.wire.Conn, d.ResponseWriter = socket, nil
 	d.serve()
 	return &d.conn.wire, rw, nil
+}
+
+// takeOver is Hijack for a socket that was upgraded before, by a node's handshake. The upgrader answers the request
+// again, but its response is not written. What the node sent after its first frame is read first.
+func (d *hijackWriter) takeOver(socket *strangerSocket) (net.Conn, *bufio.ReadWriter, error) {
+	wire := &d.conn.wire
+	wire.Conn, wire.silent, wire.unread = socket.Conn, true, socket.unread
+	d.ResponseWriter = nil
+	d.serve()
+	none := bufio.NewReaderSize(strings.NewReader(""), 1) // the upgrader requires that nothing is buffered
+	return wire, bufio.NewReadWriter(none, bufio.NewWriterSize(wire, 1)), nil
 }
 
 // Closing a socket with unread input resets it, and the reset could overtake the close frame. So after a device sent

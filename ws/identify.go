@@ -20,7 +20,7 @@ func frameRoles(typ string) auth.Roles {
 	switch typ {
 	case typeConnect, typeRegisterTools, typeUnregisterTools, typeGetRegisteredTools,
 		typeToolCallAccepted, typeToolProgress, typeToolResult, typeToolError, typeApprovalResponse,
-		typeUploadRequest, typeRegisterWake, typePresence, typeSetDefault, typeHello, typeMCP:
+		typeUploadRequest, typeRegisterWake, typePresence, typeSetDefault, typeHello, typeMCP, typeRequest:
 		return auth.RoleDevice
 	case typeMessage, typeAbort, typeRegenerate:
 		return auth.RoleDevice | auth.RoleCaller

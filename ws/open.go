@@ -46,6 +46,10 @@ func (s *Server) onConnect(ms *melody.Session) {
 		s.stacks.run(func() { c.openMCP(begin) })
 		return
 	}
+	if c.node != nil {
+		s.stacks.run(func() { c.openNode(begin) })
+		return
+	}
 	s.stacks.run(func() { c.open(begin) })
 }
 
@@ -198,7 +202,8 @@ type opening struct {
 	derived bool // the session's id is made of the ids of the device and its user
 	plain   bool // people read tool results as plain text
 	source  netip.Prefix
-	mcp     *mcpDevice // nil: the device speaks the device protocol
+	mcp     *mcpDevice  // of a device that speaks MCP
+	node    *nodeDevice // of an OpenClaw node; nil, like mcp: the device speaks the device protocol
 
 	socket     *share.Grant // its place among the connections
 	attributes attributes

@@ -8,6 +8,7 @@ import (
 
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/ws/node"
 )
 
 const (
@@ -108,11 +109,19 @@ const (
 	pingPause = time.Millisecond
 )
 
-// ping pings the devices that are due, and sets the timer for the next. The writers write the pings. It runs in the
+// ping pings the devices that are due, sends ticks to the nodes among them, and sets the timer for the next. The writers write the pings. It runs in the
 // timer's goroutine, and has no effect on closed connections.
 func (s *Server) ping() {
+	var tick []byte // the same for all nodes
 	for _, c := range s.takeDue() {
 		c.out.ping()
+		if c.node == nil {
+			continue
+		}
+		if tick == nil {
+			tick = node.Tick(time.Now())
+		}
+		_ = c.out.push(tick) // a full outbox shows life enough
 	}
 }
 

@@ -64,13 +64,15 @@ import (
 type Server struct {
 	cfg     Config
 	log     *slog.Logger
-	melody  *melody.Melody
-	started time.Time // zero of the connections' clocks
+	melody  *melody.Melody // the library's part of all connections but those of nodes
+	nodes   *melody.Melody // of nodes, whose frames may be longer
+	started time.Time      // zero of the connections' clocks
 
 	writers     writerPool
 	stacks      stackPool
 	corkBuffers sync.Pool // of *bytes.Buffer that no connection uses
 
+	strangers  *strangers                  // nodes that have not said yet who they are
 	sockets    *share.Pool                 // connections
 	opens      *share.Pool                 // sessions that are being opened
 	attributes *share.Pool                 // bytes of sessions' attributes, except attributesFree of each
@@ -127,28 +129,49 @@ func NewServer(cfg Config) (*Server, error) {
 	s.budgets = newDeviceBudgets(newLimits(&cfg))
 	s.limits = encode(s.Limits())
 	s.intake.limit, s.intake.timeout = cfg.MaxUnfinished, cfg.MessageTimeout
-	s.melody = melody.New()
-	s.melody.Upgrader = &websocket.Upgrader{
+	// A message somewhat over the limit is still read, so that the answer can name the limit.
+	s.melody = s.newLibrary(max(2*cfg.MaxFrame, cfg.maxAnswer()))
+	s.nodes = s.newLibrary(cfg.MaxNodeFrame)
+	s.strangers = newStrangers(s)
+	return s, nil
+}
+
+// newLibrary returns the library's part of connections whose messages have at most the given bytes.
+func (s *Server) newLibrary(message int64) *melody.Melody {
+	m, cfg := melody.New(), &s.cfg
+	m.Upgrader = &websocket.Upgrader{
 		ReadBufferSize: readBuffer, WriteBufferSize: writeBuffer, WriteBufferPool: &sync.Pool{},
 		HandshakeTimeout: handshakeTimeout,
 		CheckOrigin:      func(*http.Request) bool { return true }, // admit has checked it
 		Error:            s.refuseHandshake,
 		// EnableCompression stays off: a small frame could unpack to a thousand times the frame limit.
 	}
-	s.melody.Config = &melody.Config{
-		WriteWait: cfg.WriteTimeout, PongWait: cfg.PongTimeout, PingPeriod: cfg.PingInterval,
-		// A message somewhat over the limit is still read, so that the answer can name the limit.
-		MaxMessageSize:    max(2*cfg.MaxFrame, cfg.maxAnswer()),
+	m.Config = &melody.Config{
+		WriteWait: cfg.WriteTimeout, PongWait: cfg.PongTimeout, PingPeriod: cfg.PingInterval, MaxMessageSize: message,
 		MessageBufferSize: 1, // for the first frame, the only one that melody writes
 	}
-	s.melody.HandleConnect(s.onConnect)
-	s.melody.HandleDisconnect(s.onDisconnect)
-	s.melody.HandleMessage(s.onText)
-	s.melody.HandleMessageBinary(s.onBinary)
-	s.melody.HandleSentMessage(s.onSent)
-	s.melody.HandlePong(s.onPong)
-	s.melody.HandleError(s.onError)
-	return s, nil
+	m.HandleConnect(s.onConnect)
+	m.HandleDisconnect(s.onDisconnect)
+	m.HandleMessage(s.onText)
+	m.HandleMessageBinary(s.onBinary)
+	m.HandleSentMessage(s.onSent)
+	m.HandlePong(s.onPong)
+	m.HandleError(s.onError)
+	return m
+}
+
+// libraryOf returns the library's part of a connection.
+func (s *Server) libraryOf(begin opening) *melody.Melody {
+	if begin.node != nil {
+		return s.nodes
+	}
+	return s.melody
+}
+
+func (s *Server) isDraining() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.draining
 }
 
 // Drain rejects further upgrades. Connected devices are not affected.
@@ -156,6 +179,7 @@ func (s *Server) Drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.draining = true
+	s.strangers.drain()
 	s.signalIdleLocked()
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/ws/mcp"
+	"github.com/farhand/farhand/ws/node"
 )
 
 // Counter names of frames that have no type in the protocol.
@@ -24,7 +25,7 @@ func ReceivedTypes() []string {
 		typeConnect, typeRegisterTools, typeUnregisterTools, typeGetRegisteredTools,
 		typeToolCallAccepted, typeToolProgress, typeToolResult, typeToolError,
 		typeMessage, typeAbort, typeRegenerate, typeApprovalResponse, typeUploadRequest, typeRegisterWake, typePresence,
-		typeSetDefault, typeHello, typeMCP,
+		typeSetDefault, typeHello, typeMCP, typeRequest,
 		countedPing, countedPong, countedOther,
 	}
 }
@@ -35,7 +36,7 @@ func SentTypes() []string {
 		typeSessionStart, typeConnected, typeToolsRegistered, typeRegisteredTools,
 		typeToolCallRequest, typeToolCallCancel, typeResultAcknowledged, typeServerDraining, typeAbortAck,
 		typeApprovalRequest, typeApprovalDecided, typeUploadSlot, typeWakeRegistered, typeDefaultSet, typeHello, typeMCP,
-		typeError,
+		typeError, typeResponse, typeEvent,
 		string(chat.EventChunk), string(chat.EventThinking), string(chat.EventToolCall), string(chat.EventToolResult),
 		string(chat.EventChunkReset), string(chat.EventDone), string(chat.EventAborted), string(chat.EventTitle),
 		string(chat.EventDebugPrompt), countedPing, countedOther,
@@ -107,6 +108,8 @@ func frameType(frame any) string {
 		return f.Type()
 	case *mcp.Lost:
 		return typeToolError
+	case *node.Request, *node.Step, *node.Progress:
+		return typeRequest
 	default:
 		return ""
 	}
@@ -189,7 +192,7 @@ func (s *Server) Pools() map[string]share.Stats {
 		"sockets": s.sockets.Stats(), "opening": s.opens.Stats(), "decoding": s.decoding.Stats(),
 		"decoding_large": s.huge.Stats(), "message_bytes": s.asks.Stats(),
 		"registering": s.turns.Stats(), "unsent_bytes": s.unsent.Stats(),
-		"attribute_bytes": s.attributes.Stats(),
+		"attribute_bytes": s.attributes.Stats(), "node_handshakes": s.strangers.places.Stats(),
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
+	"github.com/farhand/farhand/ws/node"
 )
 
 const (
@@ -99,7 +100,11 @@ func (c *conn) finish(why Close, flushed <-chan struct{}) {
 
 func (c *conn) writeClose(why Close) error {
 	deadline := time.Now().Add(closeFrameWait)
-	return c.session.WebsocketConnection().WriteControl(websocket.CloseMessage, why.payload(), deadline)
+	payload := why.payload()
+	if c.node != nil {
+		payload = nodeClosePayload(why)
+	}
+	return c.session.WebsocketConnection().WriteControl(websocket.CloseMessage, payload, deadline)
 }
 
 // closeSocket closes the TCP connection under melody. Melody's reader then ends with an error, and the teardown
@@ -241,6 +246,7 @@ func (s *Server) closeSockets(why error) error {
 func (s *Server) closePools() {
 	s.stacks.close()
 	_ = s.melody.Close() // fails only if it is closed already
+	_ = s.nodes.Close()
 }
 
 // drain is the schedule by which connections end. Later connections are not in it: track reports that the server
@@ -295,13 +301,16 @@ func (d *drain) step(now time.Time) {
 	d.waiting = busy
 }
 
-// announce sends server_draining, once, to a device that declared the capability drain.
+// announce sends server_draining, once, to a device that declared the capability drain, and a node its event shutdown.
 func (c *conn) announce(retryAfter time.Duration) {
 	c.mu.Lock()
-	due := c.wantsDrain && !c.announced
+	due := (c.wantsDrain || c.node != nil) && !c.announced
 	c.announced = c.announced || due
 	c.mu.Unlock()
-	if due {
+	switch {
+	case due && c.node != nil:
+		_ = c.out.push(node.Shutdown(retryAfter))
+	case due:
 		_ = c.out.push(serverDrainingFrame(retryAfter)) // the close frame says the same
 	}
 }

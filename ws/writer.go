@@ -130,10 +130,10 @@ func (p *writerPool) writeWaiting() {
 	}
 }
 
-// send queues a frame of the device protocol. It does nothing for an MCP device. A device that does not read its frames
+// send queues a frame of the device protocol. It does nothing for a device that speaks another one. A device that does not read its frames
 // is closed as slow.
 func (c *conn) send(frame []byte) error {
-	if c.mcp != nil {
+	if c.mcp != nil || c.node != nil {
 		return nil
 	}
 	return c.queue(frame, func() error { return c.out.push(frame) })
@@ -157,7 +157,12 @@ func (c *conn) acknowledge(id string, ignored bool) error {
 	if ignored || c.local.InFlight() > 0 {
 		delay = ackDelay
 	}
-	frame := resultAcknowledgedFrame(id, ignored)
+	var frame []byte
+	if c.node == nil {
+		frame = resultAcknowledgedFrame(id, ignored)
+	} else if frame = c.node.Acknowledge(id, ignored); frame == nil {
+		return nil
+	}
 	return c.queue(frame, func() error { return c.out.pushLazily(frame, delay) })
 }
 
@@ -193,9 +198,12 @@ func (c *conn) fail(err error) {
 		c.note(slog.LevelError, "frame not handled", "error", err)
 		bad = fields.NewError(codeInternalError, registry.AsError(err).Message)
 	}
-	if c.mcp != nil {
+	switch {
+	case c.mcp != nil:
 		err = c.sendMCP(c.mcp.Error(bad))
-	} else {
+	case c.node != nil:
+		err = c.sendNode(c.node.Error(bad))
+	default:
 		err = c.send(errorFrame(bad.Code, bad.Message))
 	}
 	if errors.As(err, &why) {
@@ -214,6 +222,8 @@ type corkedConn struct {
 	net.Conn
 	owner  *conn       // connection of the socket
 	framed bool        // the handshake is done; set before the first frame
+	silent bool        // the response to the upgrade is dropped, because the peer has it already
+	unread []byte      // what the peer sent before
 	corked atomic.Bool // another frame follows the one about to be written
 
 	held      *bytes.Buffer // unwritten whole frames and the start of one; nil while there are none
@@ -227,6 +237,9 @@ type corkedConn struct {
 // Write implements net.Conn. Bytes that are held back count as written. If they cannot be written later, the later
 // write fails and the connection ends.
 func (w *corkedConn) Write(p []byte) (int, error) {
+	if !w.framed && w.silent {
+		return len(p), nil
+	}
 	if !w.framed {
 		return w.Conn.Write(p)
 	}
@@ -323,13 +336,24 @@ func (w *corkedConn) Read(p []byte) (int, error) {
 		return w.Conn.Read(p)
 	}
 	w.owner.countHandled()
-	n, err := w.Conn.Read(p)
+	n, err := w.read(p)
 	if n > 0 {
 		if stop := w.owner.countInput(p[:n]); stop != nil {
 			return 0, stop
 		}
 	}
 	return n, err
+}
+
+func (w *corkedConn) read(p []byte) (int, error) {
+	if len(w.unread) == 0 {
+		return w.Conn.Read(p)
+	}
+	n := copy(p, w.unread)
+	if w.unread = w.unread[n:]; len(w.unread) == 0 {
+		w.unread = nil
+	}
+	return n, nil
 }
 
 // SetReadDeadline implements net.Conn. It does nothing once the reader was stopped, so that a pong does not restart it.

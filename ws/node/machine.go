@@ -1,0 +1,96 @@
+package node
+
+import (
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/ws/internal/fields"
+	"github.com/farhand/farhand/ws/node/commands"
+)
+
+// Effect is something to do for a Machine: one of the types below. Effects are carried out in order. After one that
+// fails, the others are dropped.
+type Effect any
+
+// The effects.
+type (
+	// Send sends a frame to the node.
+	Send struct{ Frame []byte }
+
+	// Charge charges the node for a frame that nothing needed.
+	Charge struct{}
+
+	// Offer replaces the node's tools with those of Machine.Catalog.
+	Offer struct{}
+
+	// Seen records that the node was used.
+	Seen struct{}
+
+	// Log writes to the log.
+	Log struct {
+		Level slog.Level
+		Text  string
+		Args  []any
+	}
+)
+
+// Config is what a Machine knows of its connection.
+type Config struct {
+	NodeID   string
+	Protocol int
+
+	// Catalog returns the tools of the node with the plug-in tools that it published. It must be pure.
+	Catalog func(plugins []json.RawMessage) commands.Catalog
+}
+
+// Machine is the state of one connection. An id that the node answers is known only on the connection over which the
+// call was sent, so a node cannot answer calls of an earlier connection, or those of other nodes.
+//
+// Decode, Handle and Error belong to the connection's reader. All other methods are safe for concurrent use. No method
+// waits: the mutex is held only to compute.
+type Machine struct {
+	cfg     Config
+	request string // id of the request that was decoded last; only the reader uses it
+
+	mu       sync.Mutex
+	catalog  commands.Catalog
+	calls    map[string]*call  // by the id of their invocation; nil: none
+	current  map[string]string // the same ids by call; nil: none
+	answered map[string]string // ids of requests with answers that are not acknowledged yet, by call; nil: none
+	buffered int               // bytes of progress that came early
+}
+
+// New returns the machine of a new connection.
+func New(cfg Config) *Machine {
+	return &Machine{cfg: cfg, catalog: cfg.Catalog(nil), request: identifierOfNoFrame}
+}
+
+// Catalog returns the tools that the node offers now.
+func (m *Machine) Catalog() commands.Catalog {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.catalog
+}
+
+// Error returns the answer to the frame that was decoded last, for a mistake in it.
+func (m *Machine) Error(bad *fields.Error) []byte {
+	return failed(m.request, failure{Code: codeInvalidRequest, Message: bad.Message})
+}
+
+// Tick returns the event that shows the node that its connection lives. Its client closes a connection on which nothing
+// came for twice the interval that hello-ok says.
+func Tick(now time.Time) []byte {
+	return event(eventTick, struct {
+		TS int64 `json:"ts"`
+	}{now.UnixMilli()})
+}
+
+// Shutdown returns the event before the pod closes the connection. The client should be back after the given time.
+func Shutdown(back time.Duration) []byte {
+	return event(eventShutdown, struct {
+		Reason            string `json:"reason"`
+		RestartExpectedMS int64  `json:"restartExpectedMs"`
+	}{"service restart", back.Milliseconds()})
+}

@@ -1,0 +1,297 @@
+package ws
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/pairing"
+	"github.com/farhand/farhand/internal/share"
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/ws/node"
+)
+
+// A node of OpenClaw says who it is in its first frame, not in its upgrade request. So its socket is upgraded for a
+// stranger, and the first frame is read with bounds of its own: by bytes, by time, and by a pool in which a source of
+// strangers cannot take all places. A node that may connect then becomes an ordinary connection on the same socket:
+// the request is upgraded once more, without a second response (hijack.go).
+const (
+	handshakeWait = 15 * time.Second // from the upgrade to the frame connect, as OpenClaw's clients wait
+	maxStrangers  = 512              // sockets on which the frame connect is read; one source gets half
+	strangerBytes = node.MaxConnect + 4<<10
+	strangerRead  = 1 << 10 // bytes of the buffer for the frame
+	pendingWait   = 5 * time.Second
+)
+
+// Nodes decides which OpenClaw nodes may connect. *pairing.Service implements it.
+type Nodes interface {
+	// AdmitNode returns the identity of a node that has proved to have its key. The error is a *pairing.NodePending if
+	// its request to be paired waits for an approver, or an *registry.Error.
+	AdmitNode(ctx context.Context, r *http.Request, n pairing.Node) (pairing.AdmittedNode, error)
+}
+
+// Node returns the handler for upgrades of OpenClaw nodes. It works like ServeHTTP.
+func (s *Server) Node() http.Handler { return http.HandlerFunc(s.upgradeNode) }
+
+func (s *Server) upgradeNode(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set(podHeader, s.cfg.Pod.ID())
+	if !s.tryAddTask() {
+		s.refuse(w, draining())
+		return
+	}
+	begin, ok := s.meetNode(w, r)
+	if !ok {
+		s.taskDone()
+		return
+	}
+	s.serveUpgrade(w, r, begin)
+}
+
+// meetNode upgrades the request and reads who the node is. If ok is false, it has ended the socket.
+func (s *Server) meetNode(w http.ResponseWriter, r *http.Request) (begin opening, ok bool) {
+	if err := s.cfg.Origins.Check(r); err != nil {
+		s.refuse(w, registry.AsError(s.cfg.Refusals.Origin(r, err)))
+		return begin, false
+	}
+	place, err := s.takeStranger(s.cfg.Sources.Network(r))
+	if err != nil {
+		s.cfg.Refusals.Note(r, auth.RefusedRate, err)
+		s.refuse(w, registry.AsError(err))
+		return begin, false
+	}
+	defer place.Release()
+	socket := &strangerSocket{}
+	conn, err := s.strangers.upgrader.Upgrade(&strangerHijacker{w, socket}, r, w.Header())
+	if err != nil { // the upgrader has answered
+		s.log.Debug("handshake failed", "error", err)
+		return begin, false
+	}
+	if !s.strangers.track(socket) {
+		endStranger(conn, socket, nil, CloseRestart)
+		return begin, false
+	}
+	hello, refusal := s.readHello(conn, socket)
+	s.strangers.untrack(socket)
+	if refusal == nil {
+		begin, refusal = s.admitNode(r, hello, place)
+	}
+	if refusal != nil {
+		s.refuseNode(r, conn, socket, refusal)
+		return begin, false
+	}
+	_ = socket.SetDeadline(time.Time{}) // the second upgrade sets what a connection needs
+	begin.node.socket = socket
+	return begin, true
+}
+
+// takeStranger takes a place for a stranger of a source.
+func (s *Server) takeStranger(source netip.Prefix) (*share.Grant, error) {
+	place, err := s.strangers.places.Try(share.Owner{Tenant: source.String()}, 1)
+	if err == nil && !s.strangers.rates.Take(source, 1) {
+		place.Release()
+		err = errors.New("too often")
+	}
+	if err != nil {
+		return nil, comeBack(registry.CodeBusy, "Too many nodes connect from this address. Reconnect in a moment.")
+	}
+	return place, nil
+}
+
+// readHello sends the challenge and reads the node's answer to it. A nil hello without a refusal does not occur.
+func (s *Server) readHello(conn *websocket.Conn, socket *strangerSocket) (*node.Hello, *node.Refusal) {
+	now := time.Now()
+	challenge := node.Challenge{Nonce: rand.Text(), At: now}
+	_ = socket.SetReadDeadline(now.Add(handshakeWait))
+	_ = conn.SetWriteDeadline(now.Add(s.cfg.WriteTimeout))
+	if err := conn.WriteMessage(websocket.TextMessage, challenge.Frame()); err != nil {
+		return nil, node.Gone()
+	}
+	conn.SetReadLimit(node.MaxConnect)
+	_, frame, err := conn.ReadMessage()
+	switch timeout, _ := errors.AsType[net.Error](err); {
+	case err == nil:
+		return node.Handshake(frame, challenge, time.Now())
+	case errors.Is(err, websocket.ErrReadLimit), errors.Is(err, errStrangerTooBig):
+		return nil, node.TooBig()
+	case timeout != nil && timeout.Timeout() && s.isDraining():
+		return nil, node.Restarting()
+	case timeout != nil && timeout.Timeout():
+		return nil, node.Late()
+	default:
+		return nil, node.Gone()
+	}
+}
+
+// admitNode decides whether a node may connect, and reserves what its connection needs.
+func (s *Server) admitNode(r *http.Request, hello *node.Hello, place *share.Grant) (opening, *node.Refusal) {
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	admitted, err := s.identifyNode(ctx, r, hello)
+	if err != nil {
+		return opening{}, s.refusalOf(r, hello, err)
+	}
+	if !admitted.Identity.Has(auth.RoleDevice) {
+		refused := auth.NeedRole(admitted.Identity, auth.NameDevice)
+		s.cfg.Refusals.Note(r, auth.RefusedRole, refused, slog.String("tenant", admitted.Identity.Tenant),
+			slog.String("user", admitted.Identity.User))
+		return opening{}, hello.RefuseToken(registry.AsError(refused).Message)
+	}
+	place.Release() // it is no stranger any more
+	begin := opening{source: s.cfg.Sources.Network(r), who: s.shared(admitted.Identity), plain: true}
+	begin.readNode(hello, admitted.Token)
+	if err = checkID(begin.session.Key); err == nil {
+		err = begin.session.ValidateAttributes()
+	}
+	if err == nil {
+		err = s.checkOpenRate(r, begin.session.Key, begin.who.Owner(), begin.source)
+	}
+	if err == nil {
+		err = s.enter(r.Context(), &begin)
+	}
+	if err != nil {
+		return opening{}, s.refusalOf(r, hello, err)
+	}
+	return begin, nil
+}
+
+// identifyNode asks who a node is. Without pairing, only a token of the gateway tells that.
+func (s *Server) identifyNode(ctx context.Context, r *http.Request, hello *node.Hello) (pairing.AdmittedNode, error) {
+	if s.cfg.Nodes == nil {
+		if hello.Token == "" {
+			return pairing.AdmittedNode{}, registry.Errorf(registry.CodeUnauthenticated, "This gateway pairs no nodes. "+
+				"Give the node a token with the role device.")
+		}
+		identity, err := s.cfg.Auth.Authenticate(ctx, r, hello.Token)
+		return pairing.AdmittedNode{Identity: identity}, err
+	}
+	asked := pairing.Node{
+		PublicKey: hello.PublicKey, DeviceID: hello.DeviceID, DeviceName: hello.DisplayName,
+		Platform: hello.Node.Platform, Token: hello.Token, BootstrapToken: hello.BootstrapToken,
+	}
+	for _, t := range newCatalog(hello, nil).Tools() {
+		asked.Tools = append(asked.Tools, t.Name)
+	}
+	return s.cfg.Nodes.AdmitNode(ctx, r, asked)
+}
+
+// refusalOf returns how a node is told that it may not connect.
+func (s *Server) refusalOf(r *http.Request, hello *node.Hello, err error) *node.Refusal {
+	if waits, ok := errors.AsType[*pairing.NodePending](err); ok {
+		return hello.Pending(waits.ID, fmt.Sprintf("pairing required: this node waits to be paired. An approver approves "+
+			"the code %s within %v; the node then connects by itself.", waits.Code,
+			waits.ExpiresIn.Round(time.Second)), pendingWait)
+	}
+	e := registry.AsError(err)
+	switch e.Code {
+	case registry.CodeUnauthenticated:
+		_ = s.cfg.Refusals.Token(r, hello.Token, err)
+		switch {
+		case hello.Token != "":
+			return hello.RefuseToken(e.Message)
+		case hello.BootstrapToken != "":
+			return hello.Refuse(e.Message, "AUTH_BOOTSTRAP_TOKEN_INVALID", "review_auth_configuration")
+		}
+		return hello.Refuse(e.Message, "AUTH_TOKEN_MISSING", "update_auth_configuration")
+	case registry.CodeForbidden, registry.CodePolicyDenied:
+		return hello.Refuse(e.Message, "AUTH_UNAUTHORIZED", "review_auth_configuration")
+	case registry.CodeInvalidRequest:
+		return hello.Refuse(e.Message, "", "")
+	}
+	return hello.Wait(e.Message, max(e.RetryAfter, time.Second))
+}
+
+// refuseNode tells a client why it is no node here, and ends the socket.
+func (s *Server) refuseNode(r *http.Request, conn *websocket.Conn, socket *strangerSocket, refusal *node.Refusal) {
+	s.counters.closed[CloseHandshake].Add(1)
+	if refusal.Close == websocket.CloseServiceRestart {
+		endStranger(conn, socket, nil, CloseRestart)
+		return
+	}
+	s.log.Debug("node refused", "reason", refusal.Error(), "detail", refusal.Detail(),
+		"source", s.cfg.Sources.Network(r))
+	endStranger(conn, socket, refusal, CloseHandshake)
+}
+
+// endStranger writes the refusal and a close frame, and closes the socket.
+func endStranger(conn *websocket.Conn, socket *strangerSocket, refusal *node.Refusal, why Close) {
+	defer conn.Close() //nolint:errcheck // it is over
+	payload := nodeClosePayload(why)
+	_ = conn.SetWriteDeadline(time.Now().Add(closeFrameWait))
+	var err error
+	if refusal != nil {
+		payload = websocket.FormatCloseMessage(refusal.Close, refusal.Reason)
+		if frame := refusal.Frame(); frame != nil {
+			err = conn.WriteMessage(websocket.TextMessage, frame)
+		}
+	}
+	if err == nil {
+		err = conn.WriteMessage(websocket.CloseMessage, payload)
+	}
+	if err != nil {
+		return
+	}
+	socket.linger() // unread input would cause a reset that overtakes the frames
+	_, _ = io.CopyN(io.Discard, socket, lingerBuffer)
+}
+
+// strangerHijacker gives the upgrader a socket that reads no further than the first message.
+type strangerHijacker struct {
+	http.ResponseWriter
+	socket *strangerSocket
+}
+
+// errStrangerTooBig means that a stranger has sent more than a frame connect may have, also in small frames.
+var errStrangerTooBig = errors.New("ws: too many bytes before the first message")
+
+// strangerSocket is the socket of a node until its first message is complete. What follows stays unread: it belongs to
+// the connection that the node becomes.
+type strangerSocket struct {
+	net.Conn
+	scanner frameScanner
+	total   int
+	done    bool   // the first message is complete
+	lingers bool   // input is discarded
+	unread  []byte // input after the first message
+}
+
+// Read implements net.Conn.
+func (n *strangerSocket) Read(p []byte) (int, error) {
+	switch {
+	case n.lingers:
+		return n.Conn.Read(p)
+	case n.done:
+		return 0, io.EOF // nobody reads a second message
+	case n.total > strangerBytes:
+		return 0, errStrangerTooBig
+	}
+	read, err := n.Conn.Read(p)
+	n.total += read
+	for i := range read {
+		n.scanner.scan(p[i : i+1])
+		if !n.scanner.busy() && n.scanner.first&controlBit == 0 {
+			n.done, n.unread = true, bytes.Clone(p[i+1:read])
+			return i + 1, nil
+		}
+	}
+	return read, err
+}
+
+// linger lets the socket be read to its end, for a moment.
+func (n *strangerSocket) linger() {
+	n.lingers = true
+	if half, ok := n.Conn.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+	_ = n.Conn.SetReadDeadline(time.Now().Add(lingerWait))
+}

@@ -1,0 +1,253 @@
+package ws
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
+	"github.com/farhand/farhand/ws/node"
+	"github.com/farhand/farhand/ws/node/commands"
+)
+
+// nodeLink is the connection's part of an OpenClaw node.
+type nodeLink struct {
+	*node.Machine
+}
+
+// nodeDevice is what the handshake found out about a node. Only the opening of its connection uses it.
+type nodeDevice struct {
+	hello  *node.Hello
+	token  string          // its new credential; empty: it has one
+	socket *strangerSocket // upgraded already
+}
+
+// minTick is the least interval of ticks that nodes are told. It is that of OpenClaw's gateway. Ticks are sent with
+// pings, which are more frequent by default.
+const minTick = 30 * time.Second
+
+// readNode takes the session from what a node said. Its session is named after it, so a node that reconnects takes over
+// its session.
+func (o *opening) readNode(hello *node.Hello, token string) {
+	o.node = &nodeDevice{hello: hello, token: token}
+	o.session = sessionOf(o.who, "")
+	s := &o.session
+	if s.DeviceID == "" {
+		s.DeviceID = hello.DeviceID
+	}
+	s.DeviceName, s.Platform = hello.DisplayName, hello.Node.Platform
+	s.Capabilities = []string{registry.CapabilityCancel, registry.CapabilityProgress}
+	s.Key.Session = sessionOfDevice(s)
+	if o.derived = s.Key.Session != ""; !o.derived {
+		s.Key.Session, o.fresh = hello.DeviceID, false
+	}
+}
+
+// nodeProof is what stands for a resume token of a node. The handshake has proved that the node has its key, so its id
+// is enough. It is longer than a resume token may be, so no device can present it in a frame.
+func nodeProof(id string) string { return "openclaw-node:" + strings.Repeat(id, 3) }
+
+// newCatalog returns the tools of a node.
+func newCatalog(hello *node.Hello, plugins []json.RawMessage) commands.Catalog {
+	return bareCatalog(hello.Node.Commands)
+}
+
+func (s *Server) newNodeLink(device *nodeDevice) *nodeLink {
+	hello := *device.hello
+	hello.Token, hello.BootstrapToken = "", "" // secrets are not kept
+	return &nodeLink{node.New(node.Config{
+		NodeID: hello.DeviceID, Protocol: hello.Protocol,
+		Catalog: func(plugins []json.RawMessage) commands.Catalog { return newCatalog(&hello, plugins) },
+	})}
+}
+
+// openNode is open for an OpenClaw node, which has introduced itself in the handshake.
+func (c *conn) openNode(begin opening) {
+	defer c.recoverPanic()
+	hello := begin.node.hello
+	if err := c.mayBe(hello.DeviceID); err != nil {
+		c.sendFirst(hello.RefuseToken(err.Error()).Frame())
+		c.refuseDevice(err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout+introductionWait)
+	defer cancel()
+	intro := registry.Introduction{
+		DeviceID: begin.session.DeviceID, Token: nodeProof(hello.DeviceID), Holder: c.who.Holder(),
+	}
+	begin.session.Proofs = []string{intro.Proof()}
+	c.introduced = true
+	local, resumed, err := c.claim(ctx, begin.session, intro)
+	if err != nil {
+		c.sendFirst(hello.Wait("The node's session could not be opened: "+registry.AsError(err).Message,
+			time.Second).Frame())
+		c.failOpen(begin.session, err)
+		return
+	}
+	c.mu.Lock()
+	c.local, c.wantsCancel = local, true
+	c.mu.Unlock()
+	if local.Introduce(intro) {
+		if err := local.Update(ctx, func(*registry.Session) {}); err != nil {
+			c.fail(err)
+			return
+		}
+	}
+	c.sendFirst(c.welcome(begin.node))
+	c.note(slog.LevelInfo, "device connected", "resumed", resumed, "node", hello.ClientID,
+		"version", hello.Version, "protocol", hello.Protocol)
+	if err := c.offerNode(ctx); err != nil {
+		c.fail(err)
+	}
+}
+
+// welcome returns hello-ok.
+func (c *conn) welcome(device *nodeDevice) []byte {
+	s := c.server
+	ref := c.local.Session()
+	return node.Welcome{
+		Version: s.cfg.Version, Connection: ref.Pod + "-" + ref.Key.Session[:min(8, len(ref.Key.Session))],
+		DeviceToken: device.token, MaxPayload: s.cfg.MaxNodeFrame, MaxBuffered: int64(s.cfg.MaxOutbound),
+		Tick: max(minTick, s.cfg.PingInterval), Uptime: s.now(),
+	}.Frame(device.hello)
+}
+
+// decode decodes a frame. The answer to a call becomes a frame of the device protocol. Errors are as of decodeFrame.
+func (l *nodeLink) decode(data []byte, spend func(units float64) time.Duration) (any, error) {
+	frame, values, err := l.Decode(data)
+	if values > 0 { // delays the next read
+		spend(unitsPerValue * float64(values))
+	}
+	if a, ok := frame.(*node.Answer); ok {
+		return &toolResultFrame{Type: typeToolResult, ID: a.Call, result: a.Result}, nil
+	}
+	return frame, err
+}
+
+// callNode returns the frame that starts a call.
+func (c *conn) callNode(call routing.DeviceCall) ([]byte, error) {
+	return c.node.Call(call.ID, call.Tool, commands.Call{Args: call.Args, Left: call.Timeout})
+}
+
+// sendNode queues a frame to a node.
+func (c *conn) sendNode(frame []byte) error {
+	return c.queue(frame, func() error { return c.out.push(frame) })
+}
+
+// handleNode carries out what a request needs.
+func (c *conn) handleNode(ctx context.Context, r *node.Request) (err error) {
+	for _, e := range c.node.Handle(r) {
+		switch e := e.(type) {
+		case node.Send:
+			err = c.sendNode(e.Frame)
+		case node.Charge:
+			c.budget.spend(unitsPerStray)
+		case node.Offer:
+			c.budget.spend(unitsPerStore)
+			err = c.offerNode(ctx)
+		case node.Seen:
+			if c.who.Use != nil {
+				c.who.Use.NoteUse()
+			}
+		case node.Log:
+			c.note(e.Level, e.Text, e.Args...)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stepNode asks a node for what a call needs next.
+func (c *conn) stepNode(s *node.Step) error {
+	left, running := c.local.Remaining(s.Call)
+	if ack := c.node.Acknowledge(s.Call, !running); ack != nil {
+		if err := c.sendNode(ack); err != nil {
+			return err
+		}
+	}
+	if !running {
+		return nil
+	}
+	frame := c.node.Next(s, left)
+	if frame == nil {
+		return nil
+	}
+	return c.sendNode(frame)
+}
+
+// progressNode records output of a call.
+func (c *conn) progressNode(p *node.Progress) error {
+	for _, chunk := range p.Chunks {
+		if c.local.Progress(p.Call, nil, nil, "", chunk) != nil {
+			break // reports of the call are no longer stored, which the node cannot be told
+		}
+	}
+	return c.sendNode(p.Frame())
+}
+
+// offerNode registers the node's tools, and removes those that it does not offer any more.
+func (c *conn) offerNode(ctx context.Context) error {
+	c.registering.Lock()
+	defer c.registering.Unlock()
+	tools := c.node.Catalog().Tools()
+	listed := make(map[string]bool, len(tools))
+	definitions := make([]json.RawMessage, len(tools))
+	for i, t := range tools {
+		listed[t.Name], definitions[i] = true, t.Definition
+	}
+	r := c.newRegistration(len(tools))
+	for _, t := range c.local.Tools() {
+		if !listed[t.Name] {
+			r.withdraw(t.Name)
+		}
+	}
+	r.inTurn(ctx, definitions, r.offerMCP)
+	for _, refused := range r.rejected { // not with the definitions they had before
+		if c.offers(refused.Name) {
+			r.withdraw(refused.Name)
+		}
+	}
+	if err := r.review(ctx); err != nil {
+		return err
+	}
+	if err := r.store(ctx); err != nil {
+		return err
+	}
+	if n := len(r.rejected); n > 0 {
+		c.note(slog.LevelInfo, "tools of a node are not offered", "number", n,
+			"rejected", r.rejected[:min(n, loggedRejections)])
+	}
+	for _, out := range c.node.Catalog().LeftOut() {
+		c.log().Debug("a command of a node is no tool", "command", out.Name, "reason", out.Reason)
+	}
+	return nil
+}
+
+// nodeClosePayload returns the close frame for a node. OpenClaw's clients reconnect after every code; people read the
+// reason. Where OpenClaw's gateway has a code for a case, it is that one.
+func nodeClosePayload(why Close) []byte {
+	switch why {
+	case CloseReplaced:
+		return websocket.FormatCloseMessage(websocket.ClosePolicyViolation, "replaced by a newer connection")
+	case CloseEnded:
+		return websocket.FormatCloseMessage(closeAuthChanged, "auth changed")
+	case CloseOwnerMismatch:
+		return websocket.FormatCloseMessage(websocket.ClosePolicyViolation, "session owner mismatch")
+	case CloseSlow:
+		return websocket.FormatCloseMessage(websocket.ClosePolicyViolation, "slow consumer")
+	case CloseRestart:
+		return websocket.FormatCloseMessage(websocket.CloseServiceRestart, "service restart")
+	default:
+		return why.payload()
+	}
+}
+
+// closeAuthChanged is OpenClaw's code for a client whose credential ended.
+const closeAuthChanged = 4001
