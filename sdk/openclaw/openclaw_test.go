@@ -18,6 +18,7 @@ import (
 
 var (
 	chosen = flag.String("openclaw", "", "OpenClaw's versions to test: pinned, newest, or a list with commas; empty: none")
+	built  = flag.String("program", "", "the farhand to test; empty: it is built, with the race detector")
 	update = flag.Bool("update", false, "write the results into docs/openclaw.md")
 )
 
@@ -28,7 +29,10 @@ func TestOpenClaw(t *testing.T) {
 		t.Log("no version of OpenClaw is chosen (-openclaw), so there is nothing to do")
 		return
 	}
-	program := buildFarhand(t)
+	program := *built
+	if program == "" {
+		program = buildFarhand(t)
+	}
 	results := map[string]*results{}
 	for _, version := range versions(t) {
 		t.Run(version, func(t *testing.T) {
@@ -89,9 +93,9 @@ func testVersion(t *testing.T, program, version string) *results {
 	model := startModel(t)
 	b := &bench{t: t, version: version, results: &results{protocol: protocolOf(version)}}
 	for i := range b.pods {
-		b.pods[i] = startPod(t, program, string(rune('a'+i)), "FARHAND_REDIS_URL="+redis, "FARHAND_PAIRING=open", "FARHAND_POD_LEASE=3s",
-			"FARHAND_LOG_LEVEL=info", "FARHAND_MODEL=scripted", "FARHAND_MODEL_URL="+model.URL, "FARHAND_DATA_DIR=off",
-			"FARHAND_DRAIN_TIMEOUT=20s")
+		b.pods[i] = startPod(t, program, string(rune('a'+i)),
+			"FARHAND_REDIS_URL="+redis, "FARHAND_PAIRING=open", "FARHAND_POD_LEASE=3s", "FARHAND_DRAIN_TIMEOUT=20s",
+			"FARHAND_DATA_DIR=off", "FARHAND_MODEL=scripted", "FARHAND_MODEL_URL="+model.URL)
 	}
 	b.proxy = startProxy(t, b.pods[0].addr, b.pods[1].addr)
 	b.host = newHost(t, version, b.proxy.addr)
