@@ -16,6 +16,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/access/erasure"
+	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/chat/loopguard"
@@ -162,6 +163,7 @@ func (g *Gateway) openAccess(a *core) (err error) {
 	a.authenticator = g.authenticator(a.sources)
 	a.refusals = auth.NewRefusals(a.sources, g.log)
 	a.refusals.AuditTo(g.audit)
+	g.pairing.Serve(pairing.Gate{Auth: a.authenticator, Refusals: a.refusals, Sources: a.sources})
 	return nil
 }
 

@@ -65,6 +65,7 @@ const (
 	AuditPairAsk       = "pair.ask"
 	AuditPairLook      = "pair.look" // an approver looked up a pairing request by its code
 	AuditPairDecide    = "pair.decide"
+	AuditPairSetup     = "pair.setup" // a setup code was made or, with a device id, used
 	AuditDeviceUpdate  = "device.update"
 	AuditDeviceRevoke  = "device.revoke"
 	AuditDeviceRotate  = "device.rotate" // the credential of a paired device got a new secret
@@ -90,8 +91,8 @@ const (
 func AuditActions() []string {
 	return []string{
 		AuditCall, AuditRegister, AuditLogin, AuditKeyCreate, AuditKeyRevoke, AuditRevoke, AuditPairAsk,
-		AuditPairLook, AuditPairDecide, AuditDeviceUpdate, AuditDeviceRevoke, AuditDeviceTools, AuditApprovalAsk,
-		AuditApproval, AuditGrantRevoke, AuditPolicyReload, AuditSessionKick, AuditSessionRename, AuditTurnAbort,
+		AuditPairLook, AuditPairDecide, AuditPairSetup, AuditDeviceUpdate, AuditDeviceRevoke, AuditDeviceTools,
+		AuditApprovalAsk, AuditApproval, AuditGrantRevoke, AuditPolicyReload, AuditSessionKick, AuditSessionRename, AuditTurnAbort,
 		AuditCallCancel, AuditDoctor, AuditBackup, AuditTenantKey, AuditTenantBudget, AuditBudgetWarning,
 		AuditBudgetSpent, AuditKeyRotate, AuditDeviceRotate, AuditDeviceWake, AuditUserErase, AuditDefaultDevice,
 	}

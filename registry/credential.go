@@ -57,6 +57,9 @@ type Credential struct {
 	Former     string
 	FormerEnds time.Time
 	FormerUsed time.Time
+
+	// Renew asks that a device gets a new secret when it next connects. Only OpenClaw nodes do.
+	Renew bool `json:",omitempty"`
 }
 
 // Rotation gives a credential a new secret.
@@ -164,7 +167,8 @@ func (q CredentialQuery) Selects(c Credential) bool {
 		(q.DeviceID == "" || c.DeviceID == q.DeviceID)
 }
 
-// ChangedCredential applies a change to a copy of a credential, for stores. Identifying fields keep their values.
+// ChangedCredential applies a change to a copy of a credential, for stores. Identifying fields keep their values. A
+// change can end the former secret, by emptying Former, but not set one.
 func ChangedCredential(c Credential, change func(*Credential) error) (Credential, error) {
 	changed := c.Clone()
 	if err := change(&changed); err != nil {
@@ -173,7 +177,13 @@ func ChangedCredential(c Credential, change func(*Credential) error) (Credential
 	changed.Tenant, changed.ID, changed.Kind, changed.Digest = c.Tenant, c.ID, c.Kind, c.Digest
 	changed.User, changed.DeviceID = c.User, c.DeviceID
 	changed.CreatedAt, changed.CreatedBy, changed.LastUsed = c.CreatedAt, c.CreatedBy, c.LastUsed
-	changed.Former, changed.FormerEnds, changed.FormerUsed = c.Former, c.FormerEnds, c.FormerUsed
+	if changed.Former != "" {
+		changed.Former = c.Former
+	}
+	changed.FormerEnds, changed.FormerUsed = c.FormerEnds, c.FormerUsed
+	if changed.Former == "" {
+		changed.FormerEnds, changed.FormerUsed = time.Time{}, time.Time{}
+	}
 	return changed, changed.Validate()
 }
 
@@ -204,7 +214,8 @@ type CredentialStore interface {
 	// can be as many as the tenant's limit of credentials, so use it only for people's requests.
 	PairedIDs(ctx context.Context, tenant string) ([]string, error)
 
-	// UpdateCredential changes a credential: its name, roles, tools, context, public key, approved tools and end. It
+	// UpdateCredential changes a credential: its name, roles, tools, context, public key, approved tools, end and Renew.
+	// Emptying Former ends the former secret. It
 	// calls change with the current credential, and again after each update that came in between. An error from change
 	// ends the update. After documents.MaxTries it fails with ErrCredentialChanges. Concurrent TouchCredentials are
 	// kept. The change is logged, but not as a revocation. It returns the stored credential.

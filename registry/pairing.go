@@ -1,7 +1,9 @@
 package registry
 
 import (
+	"bytes"
 	"context"
+	"slices"
 	"time"
 )
 
@@ -15,14 +17,21 @@ const (
 	NonceTTL             = time.Minute // of nonces that devices sign
 	MaxDeviceDefinitions = 512 << 10   // bytes of stored definitions per paired device
 	MaxWaitingBytes      = 64 << 20    // bytes of a tenant's definitions that wait for approval
+	MaxSetups            = 256         // setup codes of a tenant that have not expired
+	MaxSetupsOfApprover  = 32          // of one approver
 )
 
-// Pairing is a device's pairing request. It contains neither its secret nor its code.
+// Pairing is a device's pairing request. It contains no secret.
 type Pairing struct {
 	ID         string `json:"id"`     // not secret
 	Digest     string `json:"digest"` // the SHA-256 of the device's secret, in hexadecimal digits
 	CodeDigest string `json:"code"`   // of the code that a person types; empty: decided by id only
-	Source     string `json:"source"` // the source address of the request
+
+	// Code is the code itself. Only requests of nodes have it, because a node asks again and again and shows one code.
+	// A node has no secret: its key proves who it is, so Digest is empty.
+	Code string `json:"shown_code,omitempty"`
+
+	Source string `json:"source"` // the source address of the request
 
 	// Network is the network of that address. It limits the network's share of all places. Empty: no such limit.
 	Network string `json:"network,omitempty"`
@@ -33,6 +42,7 @@ type Pairing struct {
 	DeviceID   string   `json:"device_id"`
 	DeviceName string   `json:"device_name,omitempty"`
 	Platform   string   `json:"platform,omitempty"`
+	Client     string   `json:"client,omitempty"` // program and version
 	PublicKey  []byte   `json:"public_key,omitempty"`
 	Tools      []string `json:"tools,omitempty"` // requested tool names
 
@@ -40,6 +50,45 @@ type Pairing struct {
 	ExpiresAt time.Time `json:"expires_at"`
 
 	Decision *PairingDecision `json:"-"` // nil: pending
+
+	// Collected is the id of the credential that a node collected.
+	Collected string `json:"collected,omitempty"`
+}
+
+// nodeIDLength is how many digits of a node's device id are in the id of its request: 96 bits of the digest.
+const nodeIDLength = 24
+
+// NodePairingID returns the id of a node's request. The part before the dot follows from the device id, so that a node
+// has one request at a time. The version tells it from the earlier requests that it superseded.
+func NodePairingID(deviceID, version string) string {
+	return "n" + deviceID[:min(nodeIDLength, len(deviceID))] + "." + version
+}
+
+// SameAsk reports whether two requests of a node ask for the same, so that a decision about one fits the other.
+func (p Pairing) SameAsk(other Pairing) bool {
+	return p.DeviceID == other.DeviceID && p.DeviceName == other.DeviceName && p.Platform == other.Platform &&
+		p.Client == other.Client && p.Tenant == other.Tenant && bytes.Equal(p.PublicKey, other.PublicKey) &&
+		slices.Equal(p.Tools, other.Tools)
+}
+
+// Setup is a setup code: whoever knows it pairs one node, without a question to an approver.
+type Setup struct {
+	Digest string   `json:"digest"` // the SHA-256 of the code's secret, in hexadecimal digits
+	Tenant string   `json:"tenant"`
+	User   string   `json:"user,omitempty"`  // the node's user; empty: no particular user
+	Name   string   `json:"name,omitempty"`  // for people; empty: the node's own name
+	Tools  []string `json:"tools"`           // names or globs of allowed tools; nil: those that the node declares
+	Scope  string   `json:"scope,omitempty"` // globs of tools that the approver may approve; empty: all
+	By     string   `json:"by"`              // the approver's credential
+	ByUser string   `json:"by_user,omitempty"`
+
+	// Viewer is the only user whose devices the approver may replace. Empty: all.
+	Viewer string `json:"viewer,omitempty"`
+
+	UsedBy string `json:"used_by,omitempty"` // the device id of the only node that may use it; empty: not used
+
+	CreatedAt time.Time `json:"created_at"` // by the store's clock
+	ExpiresAt time.Time `json:"expires_at"`
 }
 
 // PairingDecision is an approver's decision about a request.
@@ -108,6 +157,27 @@ type PairingStore interface {
 	// ErrNoPairing if the request does not exist or was not approved.
 	TakePairing(ctx context.Context, id string) (Pairing, error)
 
+	// AskPairing stores the request of a node, whose id is of NodePairingID, or renews the one that it has. It returns
+	// what is stored. A pending request for the same stays, with its id and code, and lives for another ttl, but no
+	// longer than most since it was made. A different or older one is superseded: its id and code become invalid. A
+	// decided one that was not collected stays as it is. The limits and errors are those of CreatePairing.
+	AskPairing(ctx context.Context, p Pairing, ttl, most time.Duration) (Pairing, error)
+
+	// NodePairing returns the request of a node by its device id, or ErrNoPairing.
+	NodePairing(ctx context.Context, deviceID string) (Pairing, error)
+
+	// CollectPairing is TakePairing for a node: it removes the request from the limits, and keeps it for ttl with the id
+	// of the credential.
+	CollectPairing(ctx context.Context, id, credential string, ttl time.Duration) (Pairing, error)
+
+	// CreateSetup stores a setup code for ttl, and returns it with its times. It fails with ErrManySetups at the limit
+	// of its tenant or approver.
+	CreateSetup(ctx context.Context, s Setup, ttl time.Duration) (Setup, error)
+
+	// UseSetup binds a setup code to a device id and returns it. The first device counts; it may use the code again. For
+	// another, and for an unknown or expired code, it fails with ErrNoSetup.
+	UseSetup(ctx context.Context, digest, deviceID string) (Setup, error)
+
 	// PutNonce keeps a nonce for an owner, for life. An owner is a credential and its caller, or a question to an MCP
 	// client. All nonces of one owner have about the same life.
 	PutNonce(ctx context.Context, tenant, owner, nonce string, life time.Duration) error
@@ -151,6 +221,9 @@ var (
 	ErrPairingDecided = Errorf(CodeInvalidRequest, "The pairing request is already decided.")
 	ErrPairingsFull   = Errorf(CodeRateLimited, "Too many devices wait to be paired. Retry in a minute.").
 				RetryIn(time.Minute)
+	ErrNoSetup    = Errorf(CodeNotFound, "The setup code is unknown, was used or has expired. Make another one.")
+	ErrManySetups = Errorf(CodeRateLimited, "Too many setup codes were made and have not expired. Use one of them, or "+
+		"retry in some minutes.").RetryIn(time.Minute)
 	ErrManyWaiting         = Errorf(CodeInvalidRequest, "Too many tools of this tenant wait for approval.")
 	ErrDefinitionsTooLarge = Errorf(CodeInvalidRequest, "The device has too many tool definitions to store.")
 )

@@ -12,6 +12,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -44,6 +45,13 @@ type request struct {
 	Decision *registry.PairingDecision `json:"decision,omitempty"`
 }
 
+// docID returns the part of a request's id that names its document. The request of a node has a version after a dot:
+// the document is replaced when the node asks for something else.
+func docID(id string) string {
+	id, _, _ = strings.Cut(id, ".")
+	return id
+}
+
 func (r request) indexes() []string {
 	indexes := []string{allIndex, sourceIndex + r.Source}
 	if r.Network != "" {
@@ -54,12 +62,12 @@ func (r request) indexes() []string {
 
 // put returns the steps that store a request, its code and its places in the indexes for life.
 func (r request) put(code string, life time.Duration) []documents.Step {
-	steps := []documents.Step{documents.PutJSON(requestID+r.ID, r, life)}
+	steps := []documents.Step{documents.PutJSON(requestID+docID(r.ID), r, life)}
 	if r.CodeDigest != "" {
 		steps = append(steps, documents.Put(codeID+r.CodeDigest, []byte(code), life))
 	}
 	for _, index := range r.indexes() {
-		steps = append(steps, documents.Join(index, r.ID, life, 0))
+		steps = append(steps, documents.Join(index, docID(r.ID), life, 0))
 	}
 	return steps
 }
@@ -71,21 +79,29 @@ func (r request) pairing(d documents.Document) registry.Pairing {
 	return p
 }
 
+// limits returns the conditions on the places of requests. The request's own place does not count.
+func (r request) limits() []documents.Step {
+	own := docID(r.ID)
+	all := documents.Term{Index: allIndex, Weight: 1, Except: own}
+	steps := []documents.Step{
+		documents.AtMost(registry.MaxPairings-1, all),
+		documents.AtMost(registry.MaxPairingsOfSource-1,
+			documents.Term{Index: sourceIndex + r.Source, Weight: 1, Except: own}),
+	}
+	if r.Network != "" { // its share of the places that are left
+		steps = append(steps, documents.AtMost(registry.MaxPairings-1, all,
+			documents.Term{Index: networkIndex + r.Network, Weight: registry.PairingsShare, Except: own}))
+	}
+	return steps
+}
+
 // CreatePairing implements registry.PairingStore.
 func (s store) CreatePairing(
 	ctx context.Context, p registry.Pairing, ttl time.Duration,
 ) (registry.Pairing, error) {
 	p.CreatedAt, p.ExpiresAt = time.Time{}, time.Time{}
 	r := request{Pairing: p, Life: ttl}
-	all := documents.Term{Index: allIndex, Weight: 1}
-	steps := []documents.Step{
-		documents.AtMost(registry.MaxPairings-1, all),
-		documents.AtMost(registry.MaxPairingsOfSource-1, documents.Term{Index: sourceIndex + p.Source, Weight: 1}),
-	}
-	if p.Network != "" { // its share of the places that are left
-		steps = append(steps, documents.AtMost(registry.MaxPairings-1, all,
-			documents.Term{Index: networkIndex + p.Network, Weight: registry.PairingsShare}))
-	}
+	steps := r.limits()
 	limits := len(steps)
 	if p.CodeDigest != "" {
 		steps = append(steps, documents.Expect(codeID+p.CodeDigest, ""))
@@ -104,11 +120,14 @@ func (s store) CreatePairing(
 
 // Pairing implements registry.PairingStore.
 func (s store) Pairing(ctx context.Context, id string) (registry.Pairing, error) {
-	found, err := s.docs.Read(ctx, requests().Ref(requestID+id))
+	found, err := s.docs.Read(ctx, requests().Ref(requestID+docID(id)))
 	if err != nil {
 		return registry.Pairing{}, err
 	}
 	r, err := documents.Decode[request](found[0], registry.ErrNoPairing)
+	if err == nil && r.ID != id {
+		return registry.Pairing{}, registry.ErrNoPairing // a node superseded it
+	}
 	return r.pairing(found[0]), err
 }
 
@@ -205,32 +224,48 @@ func (s store) DecidePairing(
 	ctx context.Context, id string, d registry.PairingDecision, ttl time.Duration,
 ) (p registry.Pairing, err error) {
 	decide := func(r request, stored documents.Document) ([]documents.Step, error) {
+		if r.ID != id {
+			return nil, registry.ErrNoPairing
+		}
 		if r.Decision != nil {
 			p = r.pairing(stored)
 			return nil, registry.ErrPairingDecided
 		}
 		r.Decision = &d
 		p = r.pairing(stored)
+		if p.Code != "" {
+			r.Life = stored.Now.Sub(stored.Created) + ttl
+			p.ExpiresAt = stored.Now.Add(ttl)
+		}
 		return r.put("", ttl), nil
 	}
-	err = documents.ChangeOne(ctx, s.docs, requests(), requestID+id, registry.ErrNoPairing, decide)
+	err = documents.ChangeOne(ctx, s.docs, requests(), requestID+docID(id), registry.ErrNoPairing, decide)
 	return p, err
+}
+
+// isReady reports whether a device may collect the request, which must have this id.
+func (r request) isReady(id string) bool {
+	return r.ID == id && r.Decision != nil && r.Decision.Approved && r.Collected == ""
+}
+
+// leave returns the steps that remove the request from the indexes.
+func (r request) leave() (steps []documents.Step) {
+	for _, index := range r.indexes() {
+		steps = append(steps, documents.Leave(index, docID(r.ID)))
+	}
+	return steps
 }
 
 // TakePairing implements registry.PairingStore.
 func (s store) TakePairing(ctx context.Context, id string) (p registry.Pairing, err error) {
 	take := func(r request, stored documents.Document) ([]documents.Step, error) {
-		if r.Decision == nil || !r.Decision.Approved {
+		if !r.isReady(id) {
 			return nil, registry.ErrNoPairing
 		}
 		p = r.pairing(stored)
-		steps := []documents.Step{documents.Delete(requestID + id)}
-		for _, index := range r.indexes() {
-			steps = append(steps, documents.Leave(index, id))
-		}
-		return steps, nil
+		return append(r.leave(), documents.Delete(requestID+docID(id))), nil
 	}
-	err = documents.ChangeOne(ctx, s.docs, requests(), requestID+id, registry.ErrNoPairing, take)
+	err = documents.ChangeOne(ctx, s.docs, requests(), requestID+docID(id), registry.ErrNoPairing, take)
 	if err != nil {
 		return registry.Pairing{}, err
 	}

@@ -216,10 +216,17 @@ func (s *Service) Collect(ctx context.Context, secret string) (Collected, error)
 	if err := s.stillTrusted(ctx, p); err != nil {
 		return Collected{}, err
 	}
-	answer.Credential, answer.Name = auth.NewSecret(registry.CredentialDevice), p.Decision.Name
+	answer.Name = p.Decision.Name
+	answer.Credential, err = s.issue(ctx, p, auth.NewCredentialID())
+	return answer, err
+}
+
+// issue creates the credential with an id for an approved request. It returns the secret.
+func (s *Service) issue(ctx context.Context, p registry.Pairing, id string) (string, error) {
+	secret := auth.NewSecret(registry.CredentialDevice)
 	c := registry.Credential{
-		Tenant: p.Decision.Tenant, ID: auth.NewCredentialID(), Kind: registry.CredentialDevice,
-		Digest: auth.SecretDigest(answer.Credential), Name: p.Decision.Name, Roles: []string{auth.NameDevice},
+		Tenant: p.Decision.Tenant, ID: id, Kind: registry.CredentialDevice,
+		Digest: auth.SecretDigest(secret), Name: p.Decision.Name, Roles: []string{auth.NameDevice},
 		User: p.Decision.User, DeviceID: p.DeviceID, PublicKey: p.PublicKey,
 		CreatedBy: p.Decision.By,
 	}
@@ -227,18 +234,18 @@ func (s *Service) Collect(ctx context.Context, secret string) (Collected, error)
 		c.Approved = append(c.Approved, registry.ApprovedTool{Name: glob})
 	}
 	if _, err := s.cfg.Store.CreateCredential(ctx, c); err != nil {
-		return Collected{}, err
+		return "", err
 	}
 	// Connections that use this device id without its credential must close.
-	_, err = s.cfg.Store.AppendChange(ctx, registry.CredentialChange{
+	_, err := s.cfg.Store.AppendChange(ctx, registry.CredentialChange{
 		Tenant: c.Tenant, Kind: registry.ChangeDevice, ID: c.DeviceID,
 	})
 	if err != nil {
-		return Collected{}, err
+		return "", err
 	}
 	s.cfg.Log.Info("a device was paired", "device", c.DeviceID, "credential", c.ID, "tenant", c.Tenant,
 		"by", c.CreatedBy)
-	return answer, nil
+	return secret, nil
 }
 
 // stillTrusted returns ErrNoPairing if the approver, the user or the device of an approved request was revoked since

@@ -158,7 +158,11 @@ func (s *Service) Decide(ctx context.Context, by Approver, id, code string, d De
 			return View{}, err
 		}
 	}
-	decided, err := s.cfg.Store.DecidePairing(ctx, p.ID, decision, s.cfg.TTL)
+	life := s.cfg.TTL
+	if p.Code != "" {
+		life = max(life, nodeDecided)
+	}
+	decided, err := s.cfg.Store.DecidePairing(ctx, p.ID, decision, life)
 	if err != nil {
 		return View{}, err
 	}

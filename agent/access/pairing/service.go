@@ -63,8 +63,10 @@ type Config struct {
 
 // Service pairs devices. It is safe for concurrent use. All state is in the store, except rate limits and a cache.
 type Service struct {
-	cfg  Config
-	asks *auth.Buckets[netip.Prefix] // rate limits by source
+	cfg   Config
+	gate  Gate
+	asks  *auth.Buckets[netip.Prefix] // rate limits by source
+	polls *auth.Buckets[netip.Prefix] // of nodes that ask again
 
 	looks *cache.Cache[string, []string] // by id
 }
@@ -77,8 +79,21 @@ func New(cfg Config) (*Service, error) {
 	cfg.Mode, cfg.TTL = cmp.Or(cfg.Mode, ModeCode), cmp.Or(cfg.TTL, DefaultTTL)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	cfg.Audit = cmp.Or[auth.Auditor](cfg.Audit, auth.NoAudit{})
-	return &Service{cfg, auth.NewBuckets[netip.Prefix](Asks()), cache.New[string, []string](looksBytes, 0)}, nil
+	return &Service{
+		cfg: cfg, asks: auth.NewBuckets[netip.Prefix](Asks()), polls: auth.NewBuckets[netip.Prefix](nodePolls),
+		looks: cache.New[string, []string](looksBytes, 0),
+	}, nil
 }
+
+// Gate is what AdmitNode needs, besides the service. All fields are required.
+type Gate struct {
+	Auth     auth.Authenticator // must pass its context on to Prove
+	Refusals *auth.Refusals     // limits wrong tokens by source
+	Sources  auth.Sources
+}
+
+// Serve sets what AdmitNode needs. Call it before AdmitNode.
+func (s *Service) Serve(g Gate) { s.gate = g }
 
 // Open reports whether devices may wait without a code for approvers of the default tenant.
 func (s *Service) Open() bool { return s.cfg.Mode == ModeOpen }
@@ -143,6 +158,9 @@ func nonceOwner(credential, nonce string) string {
 func (s *Service) Prove(ctx context.Context, r *http.Request, c registry.Credential) error {
 	if len(c.PublicKey) == 0 || r.URL.Path == PathChallenge {
 		return nil
+	}
+	if p, ok := ctx.Value(provenKey{}).(*proven); ok {
+		return p.prove(c)
 	}
 	nonce, signature, ok := signatureOf(r)
 	if !ok {
@@ -269,6 +287,23 @@ func (s *Service) Rename(ctx context.Context, by Approver, id, name string) (Dev
 	}
 	d.Credential, err = s.cfg.Store.UpdateCredential(ctx, d.Tenant, d.ID, func(c *registry.Credential) error {
 		c.Name = name
+		return nil
+	})
+	return d, gone(err)
+}
+
+// Renew has a node get a new secret when it next connects. Until the node has used it, the current one works: for at
+// most auth.DefaultOverlap after that connection. Other devices ask for a new secret themselves.
+func (s *Service) Renew(ctx context.Context, by Approver, id string) (Device, error) {
+	d, err := s.Device(ctx, by, id)
+	if err == nil && !IsNode(d.Credential) {
+		err = registry.Errorf(registry.CodeInvalidRequest, "The device is no OpenClaw node: rotate its credential.")
+	}
+	if err != nil {
+		return Device{}, err
+	}
+	d.Credential, err = s.cfg.Store.UpdateCredential(ctx, d.Tenant, d.ID, func(c *registry.Credential) error {
+		c.Renew = true
 		return nil
 	})
 	return d, gone(err)
