@@ -2,6 +2,7 @@ package ws
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -30,8 +31,9 @@ const (
 	handshakeWait = 15 * time.Second // from the upgrade to the frame connect, as OpenClaw's clients wait
 	maxStrangers  = 512              // sockets on which the frame connect is read; one source gets half
 	strangerBytes = node.MaxConnect + 4<<10
-	strangerRead  = 1 << 10 // bytes of the buffer for the frame
-	pendingWait   = 5 * time.Second
+	strangerRead  = 1 << 10         // bytes of the buffer for the frame
+	pendingWait   = 5 * time.Second // until a node asks again whether it is paired
+	limitedWait   = time.Minute     // until a node of a source with too many wrong tokens tries again
 )
 
 // Nodes decides which OpenClaw nodes may connect. *pairing.Service implements it.
@@ -168,16 +170,18 @@ func (s *Server) admitNode(r *http.Request, hello *node.Hello, place *share.Gran
 // identifyNode asks who a node is. Without pairing, only a token of the gateway tells that.
 func (s *Server) identifyNode(ctx context.Context, r *http.Request, hello *node.Hello) (pairing.AdmittedNode, error) {
 	if s.cfg.Nodes == nil {
-		if hello.Token == "" {
+		token := cmp.Or(hello.Token, hello.DeviceToken)
+		if token == "" {
 			return pairing.AdmittedNode{}, registry.Errorf(registry.CodeUnauthenticated, "This gateway pairs no nodes. "+
 				"Give the node a token with the role device.")
 		}
-		identity, err := s.cfg.Auth.Authenticate(ctx, r, hello.Token)
+		identity, err := s.cfg.Auth.Authenticate(ctx, r, token)
 		return pairing.AdmittedNode{Identity: identity}, err
 	}
 	asked := pairing.Node{
 		PublicKey: hello.PublicKey, DeviceID: hello.DeviceID, DeviceName: hello.DisplayName,
-		Platform: hello.Node.Platform, Token: hello.Token, BootstrapToken: hello.BootstrapToken,
+		Platform: hello.Node.Platform, Client: hello.ClientID + " " + hello.Version,
+		DeviceToken: hello.DeviceToken, Token: hello.Token, BootstrapToken: hello.BootstrapToken,
 	}
 	for _, t := range newCatalog(hello, nil).Tools() {
 		asked.Tools = append(asked.Tools, t.Name)
@@ -193,22 +197,41 @@ func (s *Server) refusalOf(r *http.Request, hello *node.Hello, err error) *node.
 			waits.ExpiresIn.Round(time.Second)), pendingWait)
 	}
 	e := registry.AsError(err)
-	switch e.Code {
-	case registry.CodeUnauthenticated:
-		_ = s.cfg.Refusals.Token(r, hello.Token, err)
-		switch {
-		case hello.Token != "":
-			return hello.RefuseToken(e.Message)
-		case hello.BootstrapToken != "":
-			return hello.Refuse(e.Message, "AUTH_BOOTSTRAP_TOKEN_INVALID", "review_auth_configuration")
-		}
+	refused, _ := errors.AsType[*pairing.NodeRefused](err)
+	switch {
+	case refused != nil:
+		return refusalFor(refused.Reason, hello, e.Message)
+	case e.Code == registry.CodeUnauthenticated && hello.Token == "":
 		return hello.Refuse(e.Message, "AUTH_TOKEN_MISSING", "update_auth_configuration")
-	case registry.CodeForbidden, registry.CodePolicyDenied:
-		return hello.Refuse(e.Message, "AUTH_UNAUTHORIZED", "review_auth_configuration")
-	case registry.CodeInvalidRequest:
+	case e.Code == registry.CodeUnauthenticated:
+		return hello.RefuseToken(registry.AsError(s.cfg.Refusals.Token(r, hello.Token, err)).Message)
+	case e.Code == registry.CodeForbidden:
+		return hello.Refuse(e.Message, "AUTH_SCOPE_MISMATCH", "review_auth_configuration")
+	case e.Code == registry.CodeInvalidRequest:
 		return hello.Refuse(e.Message, "", "")
 	}
 	return hello.Wait(e.Message, max(e.RetryAfter, time.Second))
+}
+
+// refusalFor returns the protocol's refusal for a reason. AUTH_RATE_LIMITED would stop a node for good, so one that may
+// come back is told to wait.
+func refusalFor(why pairing.NodeReason, hello *node.Hello, message string) *node.Refusal {
+	switch why {
+	case pairing.NodeDeviceToken:
+		return hello.RefuseDeviceToken(message)
+	case pairing.NodeToken, pairing.NodeOwnToken:
+		return hello.RefuseToken(message)
+	case pairing.NodeSetup:
+		return hello.Refuse(message, "AUTH_BOOTSTRAP_TOKEN_INVALID", "update_auth_credentials")
+	case pairing.NodeLimited:
+		return hello.Wait(message, limitedWait)
+	case pairing.NodeRejected:
+		return hello.Refuse(message, "PAIRING_REQUIRED", "review_auth_configuration")
+	case pairing.NodeUnknown:
+		return hello.Refuse(message, "AUTH_TOKEN_MISSING", "update_auth_configuration")
+	default:
+		return hello.Refuse(message, "AUTH_SCOPE_MISMATCH", "review_auth_configuration")
+	}
 }
 
 // refuseNode tells a client why it is no node here, and ends the socket.

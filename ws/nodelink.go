@@ -59,7 +59,7 @@ func newCatalog(hello *node.Hello, plugins []json.RawMessage) commands.Catalog {
 
 func (s *Server) newNodeLink(device *nodeDevice) *nodeLink {
 	hello := *device.hello
-	hello.Token, hello.BootstrapToken = "", "" // secrets are not kept
+	hello.Token, hello.DeviceToken, hello.BootstrapToken = "", "", "" // secrets are not kept
 	return &nodeLink{node.New(node.Config{
 		NodeID: hello.DeviceID, Protocol: hello.Protocol,
 		Catalog: func(plugins []json.RawMessage) commands.Catalog { return newCatalog(&hello, plugins) },

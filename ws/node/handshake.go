@@ -42,10 +42,8 @@ type Hello struct {
 	DisplayName       string // one safe line for people; may be empty
 	Node              commands.Node
 
-	// What it presents, at most one. Token was sent as auth.token, or as auth.deviceToken.
-	Token, BootstrapToken string
-	DeviceToken           bool // Token was sent as auth.deviceToken
-	Retry                 bool // auth.token came without auth.deviceToken, which a client may have too
+	// What it presents: auth.token, auth.deviceToken and auth.bootstrapToken. Its signature covers one of them.
+	Token, DeviceToken, BootstrapToken string
 }
 
 // Handshake decides about the first frame of a node. It returns either a Hello or a Refusal.
@@ -131,14 +129,8 @@ func (c *connect) hello(public ed25519.PublicKey) *Hello {
 	if c.maxProtocol < ProtocolNewest {
 		h.Protocol = int(c.maxProtocol)
 	}
-	switch a := c.auth; {
-	case a.deviceToken != "":
-		h.Token, h.DeviceToken = strings.Clone(a.deviceToken), true
-	case a.token != "":
-		h.Token, h.Retry = strings.Clone(a.token), true
-	default:
-		h.BootstrapToken = strings.Clone(a.bootstrapToken)
-	}
+	h.Token, h.DeviceToken = strings.Clone(c.auth.token), strings.Clone(c.auth.deviceToken)
+	h.BootstrapToken = strings.Clone(c.auth.bootstrapToken)
 	return h
 }
 
@@ -184,15 +176,20 @@ func (h *Hello) Refuse(message, detail, next string) *Refusal {
 	return r
 }
 
-// RefuseToken refuses the node's token. A client that also has a device token then tries that one.
+// RefuseToken refuses the node's token. A client that has a device token too then tries that one, if it did not yet.
 func (h *Hello) RefuseToken(message string) *Refusal {
-	if h.DeviceToken {
-		r := h.Refuse(message, "AUTH_DEVICE_TOKEN_MISMATCH", "update_auth_credentials")
-		r.Reason = "device token mismatch" // the client then forgets the token
-		return r
+	if h.DeviceToken != "" {
+		return h.Refuse(message, "AUTH_TOKEN_MISMATCH", "update_auth_credentials")
 	}
 	r := h.Refuse(message, "AUTH_TOKEN_MISMATCH", "retry_with_device_token")
 	r.details["canRetryWithDeviceToken"] = true
+	return r
+}
+
+// RefuseDeviceToken refuses the node's own credential. Its client forgets it.
+func (h *Hello) RefuseDeviceToken(message string) *Refusal {
+	r := h.Refuse(message, "AUTH_DEVICE_TOKEN_MISMATCH", "update_auth_credentials")
+	r.Reason = "device token mismatch"
 	return r
 }
 
