@@ -384,7 +384,7 @@ func (i *Invoker) runTool(ctx context.Context, p *prepared, durable bool) (regis
 	for attempt := int64(0); ; attempt++ {
 		call := registry.Call{
 			ID: p.inv.CallID, Route: p.route, Args: p.inv.Args, Timeout: p.remaining, Durable: durable,
-			Attempt: attempt, Order: p.req.Order, Lined: p.lined,
+			Attempt: attempt, Order: p.req.Order, Lined: p.lined, Approved: p.decided(),
 		}
 		if attempt > 0 {
 			call.Accepted = accepted
@@ -397,6 +397,12 @@ func (i *Invoker) runTool(ctx context.Context, p *prepared, durable bool) (regis
 		}
 		// The router enforces the timeout of a call itself, so the context needs no timer.
 		res, err := i.cfg.Router.Call(onlyDeadline(ctx), call)
+		if errors.Is(err, registry.CodeAsksPerson) {
+			if limit, err = i.askForDevice(ctx, p, registry.AsError(err).Message, durable, limit); err != nil {
+				return registry.Result{}, unlessCancelled(ctx, err)
+			}
+			continue
+		}
 		if !errors.Is(err, registry.CodeStaleRoute) {
 			return res, unlessCancelled(ctx, err)
 		}

@@ -45,6 +45,8 @@ type Envelope struct {
 	Attributes uint64 `json:"attributes,omitempty"`
 	Attempt    int64  `json:"attempt,omitempty"`
 	Args       JSON   `json:"args,omitzero"`
+	// Approved is Call.Approved. Pods of earlier releases ignore it: then the device asks.
+	Approved bool `json:"approved,omitempty"`
 	// TimeoutMS is the time until the caller's deadline. It is a duration, because clocks of two machines disagree.
 	TimeoutMS int64  `json:"timeout_ms,omitempty"`
 	ReplyTo   string `json:"reply_to,omitempty"` // the pod that waits for the reply

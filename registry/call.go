@@ -28,6 +28,9 @@ type Call struct {
 	// Attempt counts earlier attempts under this id that were rejected because their route was stale.
 	Attempt int64
 
+	// Approved says that a person decided that this very call may run. A device that would ask its own person need not.
+	Approved bool
+
 	// Order makes the call wait until the ordered calls before it have ended. Lined, if set, is called when the call
 	// stands in its line; it may be called again, and never if the call is refused before.
 	Order    Order

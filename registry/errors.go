@@ -45,6 +45,7 @@ const (
 	CodeUnsupportedMedia   Code = "unsupported_media_type"
 	CodeNotOwner           Code = "not_owner"   // between pods only: the receiving pod has no socket of the session
 	CodeStaleRoute         Code = "stale_route" // between pods only: see StaleRoute
+	CodeAsksPerson         Code = "asks_person" // between pods only: see AsksPerson
 	unknownErrorMessage         = "The gateway had an internal error. Its log has the details."
 	StoreUnavailableAdvice      = "The gateway cannot reach its store. Retry after a moment."
 )
@@ -222,6 +223,10 @@ func UnlessLate(err error, deadline time.Time) error {
 func StaleRoute() *Error {
 	return Errorf(CodeStaleRoute, "The session has changed since the call was checked.").With(DispatchedNo)
 }
+
+// AsksPerson is the error of a device that ran nothing, because it wants a person to decide about the call first. why is
+// its reason, for people.
+func AsksPerson(why string) *Error { return Errorf(CodeAsksPerson, "%s", why).With(DispatchedNo) }
 
 // Lost is the error if a pod stopped responding while it held a call.
 func Lost() *Error {

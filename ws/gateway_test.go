@@ -109,6 +109,7 @@ func newGatewayOn(t *testing.T, memory *memory.Store, changes ...func(*ws.Config
 	mux := http.NewServeMux()
 	mux.Handle("/", g.server)
 	mux.Handle("/ws/mcp", g.server.MCP())
+	mux.Handle("/ws/node", g.server.Node())
 	g.http = httptest.NewServer(mux)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)

@@ -114,7 +114,7 @@ func (s *Server) takeStranger(source netip.Prefix) (*share.Grant, error) {
 func (s *Server) readHello(conn *websocket.Conn, socket *strangerSocket) (*node.Hello, *node.Refusal) {
 	now := time.Now()
 	challenge := node.Challenge{Nonce: rand.Text(), At: now}
-	_ = socket.SetReadDeadline(now.Add(handshakeWait))
+	_ = socket.SetReadDeadline(now.Add(min(handshakeWait, s.cfg.MessageTimeout)))
 	_ = conn.SetWriteDeadline(now.Add(s.cfg.WriteTimeout))
 	if err := conn.WriteMessage(websocket.TextMessage, challenge.Frame()); err != nil {
 		return nil, node.Gone()
@@ -183,7 +183,7 @@ func (s *Server) identifyNode(ctx context.Context, r *http.Request, hello *node.
 		Platform: hello.Node.Platform, Client: hello.ClientID + " " + hello.Version,
 		DeviceToken: hello.DeviceToken, Token: hello.Token, BootstrapToken: hello.BootstrapToken,
 	}
-	for _, t := range newCatalog(hello, nil).Tools() {
+	for _, t := range s.catalogs.of(hello.Node, nil).Tools() {
 		asked.Tools = append(asked.Tools, t.Name)
 	}
 	return s.cfg.Nodes.AdmitNode(ctx, r, asked)

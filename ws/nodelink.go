@@ -52,17 +52,17 @@ func (o *opening) readNode(hello *node.Hello, token string) {
 // is enough. It is longer than a resume token may be, so no device can present it in a frame.
 func nodeProof(id string) string { return "openclaw-node:" + strings.Repeat(id, 3) }
 
-// newCatalog returns the tools of a node.
-func newCatalog(hello *node.Hello, plugins []json.RawMessage) commands.Catalog {
-	return bareCatalog(hello.Node.Commands)
-}
-
 func (s *Server) newNodeLink(device *nodeDevice) *nodeLink {
-	hello := *device.hello
-	hello.Token, hello.DeviceToken, hello.BootstrapToken = "", "", "" // secrets are not kept
+	hello := device.hello
+	own := s.catalogs.of(hello.Node, nil)
 	return &nodeLink{node.New(node.Config{
 		NodeID: hello.DeviceID, Protocol: hello.Protocol,
-		Catalog: func(plugins []json.RawMessage) commands.Catalog { return newCatalog(&hello, plugins) },
+		Catalog: func(plugins []json.RawMessage) commands.Catalog {
+			if len(plugins) == 0 {
+				return own
+			}
+			return s.catalogs.of(own.node, plugins)
+		},
 	})}
 }
 

@@ -72,6 +72,7 @@ type Server struct {
 	stacks      stackPool
 	corkBuffers sync.Pool // of *bytes.Buffer that no connection uses
 
+	catalogs   nodeCatalogs
 	strangers  *strangers                  // nodes that have not said yet who they are
 	sockets    *share.Pool                 // connections
 	opens      *share.Pool                 // sessions that are being opened

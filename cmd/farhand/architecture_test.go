@@ -80,9 +80,10 @@ var arrows = map[string][]string{
 	"api/wire": {"registry"}, // the types of requests and answers, for server and commands
 	"ws": {
 		"agent", "agent/access", "agent/access/approval", "agent/chat", "agent/wake", "registry", "registry/routing",
-		"ws/mcp", "ws/internal", "internal",
+		"ws/mcp", "ws/node", "ws/internal", "internal",
 	},
 	"ws/mcp":      {"agent/mcpcontent", "registry", "ws/internal", "internal"},
+	"ws/node":     {"agent/mcpcontent", "registry", "ws/internal", "internal"},
 	"ws/internal": {"registry", "internal"},
 	"ws/client":   {},
 	"web":         {}, // files, which know the HTTP API only

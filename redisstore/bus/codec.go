@@ -47,7 +47,7 @@ func newWriter(kind byte, size int) coder {
 func (c *coder) envelope(e *registry.Envelope) {
 	answered, unanswered, ordered := e.Result != nil, e.Err != nil, e.Order != registry.OrderNone
 	e.V = int(c.byte(byte(e.V)))
-	c.flags(&e.Durable, &e.Exact, &answered, &unanswered, &ordered)
+	c.flags(&e.Durable, &e.Exact, &answered, &unanswered, &ordered, &e.Approved)
 	c.texts(&e.CallID, &e.ReplyTo)
 	if e.V != registry.EnvelopeVersion {
 		return

@@ -30,7 +30,7 @@ func TestMessagesSurviveTheTrip(t *testing.T) {
 		Exact: true, CallID: "c", Tool: "x", Spec: "h", Attributes: 1 << 63, Attempt: 1,
 		Args: registry.MustJSON(`{"a":"<b>&","n":12345678901234567890}`), TimeoutMS: 5, ReplyTo: "p",
 		Durable: true, Result: wholeResult(), Err: registry.Lost().With(registry.DispatchedYes),
-		Proofs: []string{"p1", "p2"}, Trace: "tr", Order: registry.OrderSession, AgeMS: 3,
+		Proofs: []string{"p1", "p2"}, Trace: "tr", Order: registry.OrderSession, AgeMS: 3, Approved: true,
 	}
 	for v, i := reflect.ValueOf(whole), 0; i < v.NumField(); i++ {
 		if v.Field(i).IsZero() && v.Type().Field(i).Name != "Reason" { // an envelope has a reason or a trace
@@ -48,6 +48,7 @@ func TestMessagesSurviveTheTrip(t *testing.T) {
 		{V: registry.EnvelopeVersion, Generation: -1, Result: &registry.Result{}},
 		{V: registry.EnvelopeVersion, Args: long, CallID: "c", ReplyTo: "p"},
 		{V: registry.EnvelopeVersion, CallID: "c", Order: registry.OrderTool, AgeMS: 7},
+		{V: registry.EnvelopeVersion, CallID: "c", Approved: true},
 	} {
 		text, err := encodeEnvelope(envelope)
 		if err != nil {

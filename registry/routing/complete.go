@@ -84,6 +84,39 @@ func (l *LocalSession) Fail(callID string, e *registry.Error) {
 	})
 }
 
+// Return gives back a call that the device has and did not run, because it wants a person to decide first: why is its
+// reason. The call fails with CodeAsksPerson at its caller, who may call again under the same id. It does nothing if the
+// call is not in flight here, for example because its caller stopped waiting.
+func (l *LocalSession) Return(callID, why string) {
+	p := l.hub
+	f := l.takeCall(callID, nil)
+	if f == nil {
+		return
+	}
+	reply := registry.Reply{Err: registry.AsksPerson(why)}
+	if !f.durable {
+		f.finish(reply)
+		return
+	}
+	// The record must be open again before the caller tries again.
+	if !p.tasks.start(f.key, func(ctx context.Context) {
+		moved, err := p.calls.MoveCall(ctx, f.key.Tenant, callID, registry.EventReturn, registry.Change{})
+		if err != nil || !moved.Applied {
+			p.log.Warn("call that its device gave back not released", "call", callID, "error", err)
+			reply.Err = notReleased()
+		}
+		f.finish(reply)
+	}) {
+		f.finish(registry.Reply{Err: notReleased()})
+	}
+}
+
+// notReleased is the error of a call that its device gave back and that cannot be tried again.
+func notReleased() *registry.Error {
+	return registry.Errorf(registry.CodeApprovalDenied, "The device wants a person to decide about this call, and the "+
+		"gateway could not ask now. Call again.").With(registry.DispatchedYes)
+}
+
 // completeDurable stores the answer before the caller gets it. If the store is unavailable, the caller gets that, and
 // the answer is stored later. It calls end with true if the answer changed nothing.
 func (p *Hub) completeDurable(ctx context.Context, f *inFlightCall, r registry.Result, end func(ignored bool)) {

@@ -37,7 +37,9 @@ func newRouter(c core, hub *Hub, sendTimeout time.Duration) *Router {
 // A call never reaches a device whose session no longer matches the target, has other attributes than
 // c.Route.Attributes, or has another definition of the tool than c.Route.Spec: it fails with CodeStaleRoute. Call fails
 // with the same code if the device has left and is expected back, and if a cached route is wrong in any other way. The
-// caller then decides again on the route that ResolveAgain returns, and calls again with the next c.Attempt.
+// caller then decides again on the route that ResolveAgain returns, and calls again with the next c.Attempt. A device
+// that wants a person to decide first gives the call back: it fails with CodeAsksPerson, and the caller may call again,
+// with the next c.Attempt and c.Approved.
 func (r *Router) Call(ctx context.Context, c registry.Call) (registry.Result, error) {
 	deadline := time.Now().Add(c.Timeout)
 	res, err := r.call(ctx, &c, deadline)
@@ -154,7 +156,7 @@ func (r *Router) callLocal(
 	defer r.pending.remove(p)
 	request := DeviceCall{
 		ID: c.ID, Tool: c.Route.Spec.Name, Args: c.Arguments(), Timeout: time.Until(deadline), Order: c.Order,
-		Age: c.Age(),
+		Age: c.Age(), Approved: c.Approved,
 	}
 	onReply := func(reply registry.Reply) {
 		if !p.deliver(reply) {
@@ -198,7 +200,7 @@ func (r *Router) callRemote(
 		Kind: registry.EnvelopeCall, Tenant: session.Tenant, Session: session.Key.Session,
 		Generation: session.Generation, Exact: c.Route.Target.AsksMore() || c.Route.Remembered,
 		Tool: c.Route.Spec.Name, Spec: c.Route.Spec.Hash(), Attributes: c.Route.Attributes,
-		Attempt: c.Attempt, Args: c.Arguments(), Durable: c.Durable,
+		Attempt: c.Attempt, Args: c.Arguments(), Durable: c.Durable, Approved: c.Approved,
 		Order: c.Order, AgeMS: c.Age().Milliseconds(),
 	}, r.newWait(c, p, deadline))
 	unsent := err != nil && registry.AsError(err).Dispatched == registry.DispatchedNo

@@ -74,8 +74,9 @@ type Catalog interface {
 	// Invoke returns what the node is asked first. It fails with an *registry.Error.
 	Invoke(tool string, call Call) (Invocation, error)
 
-	// Result returns the result of a tool whose command ran. It fails with an *registry.Error if the payload is not
-	// what the command returns.
+	// Result returns the result of a tool whose command ran. Its parts may have more data than
+	// registry.MaxInlinePart: the caller stores what does not fit as files. It fails with an *registry.Error if the
+	// payload is not what the command returns.
 	Result(tool string, payload registry.JSON) (registry.Result, error)
 
 	// Fail returns the result of a tool whose node failed.
