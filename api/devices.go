@@ -57,6 +57,7 @@ func deviceRowOf(c registry.Credential, now devicesNow) wire.DeviceRow {
 		Fingerprint: fingerprint(c.PublicKey),
 		Tools:       []string{}, CreatedAt: shownTime(c.CreatedAt), CreatedBy: c.CreatedBy,
 		LastUsed: optionalTime(c.LastUsed), ExpiresAt: optionalTime(c.ExpiresAt), Former: formerOf(c),
+		Node: pairing.IsNode(c), Renew: c.Renew,
 	}
 	if e, ok := now.online[c.DeviceID]; ok {
 		row.Presence = presenceOf(e.Pulse)

@@ -41,6 +41,7 @@ func (h *handler) pairingRoutes() []route {
 		{http.MethodPost, pathPairRotate, devices, nil, h.audited(registry.AuditDeviceRotate, h.rotateOwn)},
 		{http.MethodGet, "/api/pairings", approvers, nil, h.listPairings},
 		{http.MethodPost, "/api/pairings", approvers, nil, h.audited(registry.AuditPairDecide, h.decidePairing)},
+		{http.MethodPost, "/api/pairings/setup", approvers, nil, h.audited(registry.AuditPairSetup, h.makeSetup)},
 		{http.MethodPost, "/api/pairings/:id", approvers, nil, h.audited(registry.AuditPairDecide, h.decidePairing)},
 		{http.MethodGet, "/api/devices", approvers, []string{"limit", "cursor"}, h.listDevices},
 		{http.MethodGet, "/api/devices/:id", approvers, nil, h.getDevice},
@@ -144,7 +145,7 @@ func (h *handler) listPairings(c *gin.Context, _ *params) error {
 func pairingOf(v pairing.View) wire.Pairing {
 	row := wire.Pairing{
 		ID: v.ID, Status: string(pairing.StateOf(v.Pairing)), DeviceID: v.DeviceID, DeviceName: v.DeviceName,
-		Platform: v.Platform, Tools: v.Tools, Fingerprint: fingerprint(v.PublicKey), Source: v.Source,
+		Platform: v.Platform, Client: v.Client, Tools: v.Tools, Fingerprint: fingerprint(v.PublicKey), Source: v.Source,
 		AlreadyPaired: v.Known, LooksLike: v.LooksLike, Remarks: v.Remarks,
 		CreatedAt: shownTime(v.CreatedAt), ExpiresAt: shownTime(v.ExpiresAt),
 	}

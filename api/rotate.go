@@ -7,6 +7,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/registry"
 )
@@ -91,8 +92,23 @@ func (h *handler) rotateDevice(c *gin.Context, _ *params) error {
 	if err != nil {
 		return err
 	}
+	if pairing.IsNode(d.Credential) {
+		return h.renewNode(c, d.ID)
+	}
 	secret, made, err := h.issuer().RotateDevice(storeContext(c), d.Credential, overlap, "")
 	return h.writeRotated(c, secret, made, overlap, err)
+}
+
+// renewNode has an OpenClaw node get a new credential when it next connects. Nobody else gets to see it.
+func (h *handler) renewNode(c *gin.Context, id string) error {
+	d, err := h.Pairing.Renew(storeContext(c), h.approver(c), id)
+	if err != nil {
+		return err
+	}
+	noteAudit(c, auditDetail{target: d.ID, device: d.DeviceID, reason: "on its next connection"})
+	return h.writeUncached(c, http.StatusOK, wire.RotatedDevice{
+		ID: d.ID, DeviceID: d.DeviceID, OnNextConnection: true, Former: formerOf(d.Credential),
+	})
 }
 
 // rotateOwn gives a paired device a new credential. The one that it presented is kept for the overlap, so that a device

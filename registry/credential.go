@@ -168,7 +168,7 @@ func (q CredentialQuery) Selects(c Credential) bool {
 }
 
 // ChangedCredential applies a change to a copy of a credential, for stores. Identifying fields keep their values. A
-// change can end the former secret, by emptying Former, but not set one.
+// change can bring FormerEnds forward.
 func ChangedCredential(c Credential, change func(*Credential) error) (Credential, error) {
 	changed := c.Clone()
 	if err := change(&changed); err != nil {
@@ -177,13 +177,10 @@ func ChangedCredential(c Credential, change func(*Credential) error) (Credential
 	changed.Tenant, changed.ID, changed.Kind, changed.Digest = c.Tenant, c.ID, c.Kind, c.Digest
 	changed.User, changed.DeviceID = c.User, c.DeviceID
 	changed.CreatedAt, changed.CreatedBy, changed.LastUsed = c.CreatedAt, c.CreatedBy, c.LastUsed
-	if changed.Former != "" {
-		changed.Former = c.Former
+	if changed.FormerEnds.IsZero() || changed.FormerEnds.After(c.FormerEnds) {
+		changed.FormerEnds = c.FormerEnds
 	}
-	changed.FormerEnds, changed.FormerUsed = c.FormerEnds, c.FormerUsed
-	if changed.Former == "" {
-		changed.FormerEnds, changed.FormerUsed = time.Time{}, time.Time{}
-	}
+	changed.Former, changed.FormerUsed = c.Former, c.FormerUsed
 	return changed, changed.Validate()
 }
 
@@ -215,7 +212,7 @@ type CredentialStore interface {
 	PairedIDs(ctx context.Context, tenant string) ([]string, error)
 
 	// UpdateCredential changes a credential: its name, roles, tools, context, public key, approved tools, end and Renew.
-	// Emptying Former ends the former secret. It
+	// It can also bring the end of the former secret forward. It
 	// calls change with the current credential, and again after each update that came in between. An error from change
 	// ends the update. After documents.MaxTries it fails with ErrCredentialChanges. Concurrent TouchCredentials are
 	// kept. The change is logged, but not as a revocation. It returns the stored credential.

@@ -222,9 +222,14 @@ type RotateRequest struct {
 
 // RotatedDevice is the new credential of a paired device.
 type RotatedDevice struct {
-	ID         string `json:"id"`
-	DeviceID   string `json:"device_id"`
-	Credential string `json:"credential" schema:"pattern=^fhd_[0-9A-Za-z]{49}$"` // the bearer token, returned only once
+	ID       string `json:"id"`
+	DeviceID string `json:"device_id"`
+
+	// The bearer token, returned only once. Absent with `on_next_connection`.
+	Credential string `json:"credential,omitempty" schema:"pattern=^fhd_[0-9A-Za-z]{49}$"`
+
+	// The device is an OpenClaw node: it gets the new credential itself, when it next connects.
+	OnNextConnection bool `json:"on_next_connection,omitempty"`
 
 	Former *FormerSecret `json:"former_secret,omitempty"`
 }

@@ -223,6 +223,7 @@ type Pairing struct {
 	DeviceID      string   `json:"device_id"`
 	DeviceName    string   `json:"device_name,omitempty"`
 	Platform      string   `json:"platform,omitempty"`
+	Client        string   `json:"client,omitempty"` // program and version, of an OpenClaw node
 	Tools         []string `json:"tools"`
 	Fingerprint   string   `json:"key_fingerprint,omitempty"` // of the public key, if the device has one
 	Source        string   `json:"source"`                    // the address the request came from
@@ -237,6 +238,29 @@ type Pairing struct {
 	CreatedAt Time   `json:"created_at"`
 	ExpiresAt Time   `json:"expires_at"`
 	UserID    string `json:"user_id,omitempty"`
+}
+
+// SetupRequest is a request for a setup code.
+//
+//schema:closed
+type SetupRequest struct {
+	User string `json:"user,omitempty"` // the node's user. Absent: the approver
+	Name string `json:"name,omitempty"` // for people. Absent: the node's own name
+
+	// Names or globs of the tools that it may offer. Absent: those that it declares when it pairs.
+	Tools []string `json:"tools,omitzero" schema:"maxItems=128"`
+
+	// Where the node connects: ws:// or wss://, with the path. Absent: the gateway's public URL or, if it has none, the
+	// address of this request.
+	URL string `json:"url,omitempty"`
+}
+
+// SetupCode pairs one OpenClaw node without a question to an approver. It is returned only once.
+type SetupCode struct {
+	Code      string `json:"setup_code"` // to type in, or to scan as a QR code
+	PairURL   string `json:"pair_url"`   // the same as a link, `oc-pair://` and the code
+	URL       string `json:"url"`        // where the node connects
+	ExpiresAt Time   `json:"expires_at"`
 }
 
 // PairingList has the requests that can be decided without their codes.
@@ -263,6 +287,9 @@ type DeviceRow struct {
 
 	// The secret before the last rotation, while it works.
 	Former *FormerSecret `json:"former_secret,omitempty"`
+
+	Node  bool `json:"node,omitempty"`              // it is an OpenClaw node
+	Renew bool `json:"renews_credential,omitempty"` // it gets a new credential when it next connects
 
 	Presence
 }

@@ -34,7 +34,8 @@ func (a *application) devicesCommand() *cobra.Command {
 		a.rotateCommand(&cobra.Command{
 			Use: "rotate DEVICE", Short: "Give a paired device a new credential and print it once",
 			Long: "Gives a paired device a new credential and prints it, to be brought to the device. The former one works\n" +
-				"until the overlap ends; show and list tell whether it is still used. A device can also do it itself.",
+				"until the overlap ends; show and list tell whether it is still used. A device can also do it itself.\n" +
+				"An OpenClaw node gets its new credential when it next connects; nothing is printed.",
 		}, func(id string) string { return devicePath(id) + "/rotate" }),
 		a.remoteStep("revoke DEVICE", "Revoke a paired device's credential and close its connection", 1,
 			func(ctx context.Context, r remote, args []string) error {
@@ -66,6 +67,12 @@ func (a *application) devicesListCommand() *cobra.Command {
 			}
 			if d.LooksLike != "" {
 				note = looksLike(d.LooksLike)
+			}
+			if d.Node {
+				note = strings.TrimPrefix(note+"; OpenClaw node, key "+d.Fingerprint, "; ")
+			}
+			if d.Renew {
+				note += "; gets a new credential when it next connects"
 			}
 			if former := formerSecret(d.Former); former != "" {
 				note = strings.TrimPrefix(note+"; former credential "+former, "; ")
@@ -184,7 +191,7 @@ func (a *application) pairCommand() *cobra.Command {
 			func(ctx context.Context, r remote, args []string) error {
 				return a.decidePairing(ctx, r, args[0], wire.PairingDecision{})
 			}),
-		a.pairApproveCommand(),
+		a.pairApproveCommand(), a.pairSetupCommand(),
 		a.remoteStep("reject CODE", "Reject a device by its code, or a listed one by its id", 1,
 			func(ctx context.Context, r remote, args []string) error {
 				return a.decidePairing(ctx, r, args[0], wire.PairingDecision{Decision: "reject"})
@@ -240,7 +247,7 @@ const pairingIDLength = 24
 // decidePairing decides or shows the request with a code or an id, and prints it.
 func (a *application) decidePairing(ctx context.Context, r remote, which string, body wire.PairingDecision) error {
 	path := "/api/pairings"
-	if len(which) == pairingIDLength {
+	if len(which) == pairingIDLength || strings.Contains(which, ".") { // the id of a node's request has a dot
 		path += "/" + url.PathEscape(which)
 	} else {
 		body.Code = which
@@ -251,7 +258,7 @@ func (a *application) decidePairing(ctx context.Context, r remote, which string,
 	}
 	lines := [][]string{
 		{"status", p.Status}, {"device", p.device()}, {"name", claimed(p.DeviceName)},
-		{"platform", claimed(p.Platform)},
+		{"platform", claimed(p.Platform)}, {"client", claimed(p.Client)},
 		{"tools", strings.Join(p.Tools, ", ")}, {"key", p.Fingerprint}, {"from", p.Source},
 	}
 	for _, note := range p.notes() {

@@ -213,6 +213,10 @@ func (a *application) rotateCommand(cmd *cobra.Command, path func(id string) str
 		if asJSON {
 			return writeJSON(a.out, made)
 		}
+		if made.OnNextConnection {
+			fmt.Fprintf(a.out, "%s gets a new credential when it next connects\n", oneLine(made.ID, shownID))
+			return nil
+		}
 		fmt.Fprintf(a.err, "new secret of %s. It is not shown again. The former one: %s\n", oneLine(made.ID, shownID),
 			oneLine(cmp.Or(formerSecret(made.Former), "ended"), shownID))
 		_, err = fmt.Fprintln(safeOn(a.out), made.Key+made.Credential)
@@ -232,6 +236,8 @@ type rotatedRow struct {
 	Key        string             `json:"key,omitempty"`
 	Credential string             `json:"credential,omitempty"`
 	Former     *wire.FormerSecret `json:"former_secret,omitempty"`
+
+	OnNextConnection bool `json:"on_next_connection,omitempty"`
 }
 
 func (a *application) keysRevokeCommand() *cobra.Command {

@@ -45,7 +45,7 @@ func Run(t *testing.T, open Open, only ...string) {
 		{"toolmemory", toolMemoryTests}, {"defaults", defaultTests}, {"erasures", eraseTests},
 		{"credentials", credentialTests}, {"rotations", rotationTests}, {"paired", pairedTests},
 		{"revocations", revocationTests},
-		{"pairings", pairingTests}, {"wakes", wakeTests},
+		{"pairings", pairingTests}, {"pairings of nodes", nodePairingTests}, {"wakes", wakeTests},
 		{"approvals", approvalTests}, {"grants", grantTests},
 		{"audit", auditTests}, {"limits", limitTests}, {"usage", usageTests}, {"spent", spentTests},
 		{"tenants", tenantTests}, {"held", heldTests}, {"queues", queueTests}, {"sleeping", sleepingTests},

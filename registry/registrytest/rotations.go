@@ -56,6 +56,29 @@ var rotationTests = []subtest{
 		f.rotate("s1", "s3", registry.Rotation{})
 		f.wantSecrets("s1", "s3")
 	}},
+	{name: "an update ends the former secret before the overlap does, and sets none", run: func(f *fixture) {
+		f.issue(f.credential("s1"))
+		update := func(change func(*registry.Credential)) registry.Credential {
+			c, err := f.store.UpdateCredential(f.ctx, f.tenant, "s1", func(c *registry.Credential) error {
+				change(c)
+				return nil
+			})
+			f.must(err)
+			return c
+		}
+		update(func(c *registry.Credential) { c.Former, c.FormerEnds = f.digest("s0"), time.Now().Add(time.Hour) })
+		f.wantSecrets("s1", "s1")
+		f.rotate("s1", "s2", registry.Rotation{Overlap: time.Hour})
+		if c := update(func(c *registry.Credential) { c.Renew = true }); c.FormerEnds.IsZero() || !c.Renew {
+			f.Errorf("another update: %+v", c)
+		}
+		update(func(c *registry.Credential) { c.FormerEnds = c.FormerEnds.Add(time.Hour) })
+		f.wantSecrets("s1", "s1 s2")
+		update(func(c *registry.Credential) { c.FormerEnds = c.CreatedAt })
+		f.wantSecrets("s1", "s2")
+		f.rotate("s1", "s3", registry.Rotation{Overlap: time.Hour})
+		f.wantSecrets("s1", "s2 s3")
+	}},
 	{name: "it shows which secret is used", run: func(f *fixture) {
 		f.issue(f.credential("s1"))
 		f.rotate("s1", "s2", registry.Rotation{Overlap: time.Hour})

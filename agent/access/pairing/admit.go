@@ -111,7 +111,7 @@ func (s *Service) admitToken(ctx context.Context, r *http.Request, n Node) (Admi
 	case !id.Has(auth.RoleDevice):
 		return AdmittedNode{}, refuseNode(NodeRole, auth.NeedRole(id, auth.NameDevice))
 	case id.Device != "" && id.Device != n.DeviceID:
-		return AdmittedNode{}, refuseNodef(NodeToken, "The token is bound to the device %q. Use another one.", id.Device)
+		return AdmittedNode{}, refuseNodef(NodeToken, "The token is bound to the device %q. Use another.", id.Device)
 	}
 	switch paired, err := s.Paired(ctx, id.Tenant, n.DeviceID); {
 	case err != nil:
@@ -191,7 +191,7 @@ func (s *Service) renew(
 	case c.Renew, c.Former == digest:
 		return s.newSecret(ctx, r, n, c, digest)
 	case c.Former != "" && c.Digest == digest:
-		err = s.update(ctx, c, func(c *registry.Credential) { c.Former = "" })
+		err = s.update(ctx, c, func(c *registry.Credential) { c.FormerEnds = c.CreatedAt })
 	}
 	return AdmittedNode{Identity: id}, err
 }

@@ -5,8 +5,10 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -54,6 +56,34 @@ func (s *Service) MakeSetup(ctx context.Context, by Approver, r SetupRequest) (S
 	}
 	s.cfg.Log.Info("a setup code was made", "tenant", by.Tenant, "by", d.By)
 	return SetupMade{made, secret}, nil
+}
+
+// SetupScheme begins a setup code that is a link.
+const SetupScheme = "oc-pair://"
+
+// Code returns the setup code for a node that connects to a URL of NodeURL: JSON in base64url, as OpenClaw's apps scan
+// it (its src/pairing/setup-code.ts).
+func (m SetupMade) Code(url string) string {
+	text, _ := json.Marshal(struct { // cannot fail
+		URL            string `json:"url"`
+		BootstrapToken string `json:"bootstrapToken"`
+		ExpiresAtMS    int64  `json:"expiresAtMs"`
+	}{url, m.Secret, m.ExpiresAt.UnixMilli()})
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+const maxNodeURL = 512 // bytes: longer ones make QR codes that cameras cannot read
+
+// NodeURL returns a URL as nodes accept it: ws or wss, a host, and perhaps a port and a path.
+func NodeURL(text string) (string, error) {
+	u, err := url.Parse(text)
+	schemes := map[string]string{"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
+	if err != nil || schemes[u.Scheme] == "" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" ||
+		u.Fragment != "" || len(text) > maxNodeURL {
+		return "", registry.Errorf(registry.CodeInvalidRequest,
+			"url: %.80q must be where nodes connect, for example wss://gateway.example.com/ws/node.", text)
+	}
+	return schemes[u.Scheme] + "://" + u.Host + strings.TrimSuffix(u.EscapedPath(), "/"), nil
 }
 
 // admitSetup pairs a node that has a setup code. A node that did not get its credential may use the code again.
