@@ -2,6 +2,7 @@ package openclaw_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -148,20 +149,26 @@ func (p *pod) do(t testing.TB, method, path string, body any) (int, object) {
 		must(t, err)
 		reader = bytes.NewReader(text)
 	}
-	r, err := http.NewRequestWithContext(t.Context(), method, "http://"+p.addr+path, reader)
+	ctx, cancel := context.WithTimeout(t.Context(), nodeLimit)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+p.addr+path, reader)
 	must(t, err)
 	r.Header.Set("Authorization", "Bearer "+token)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return 0, nil
+		return 0, object{"failed": err.Error()}
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	must(t, err)
-	if event, ok := bytes.CutPrefix(text, []byte("event: message\ndata: ")); ok {
-		text, _, _ = bytes.Cut(event, []byte("\n"))
+	if err != nil {
+		return 0, object{"failed": err.Error()}
+	}
+	for line := range bytes.Lines(text) { // a stream of events ends with the answer
+		if data, ok := bytes.CutPrefix(line, []byte("data: ")); ok {
+			text = data
+		}
 	}
 	answer := object{}
 	_ = json.Unmarshal(text, &answer) // an answer without JSON has a status

@@ -15,7 +15,7 @@ import (
 )
 
 // nodeLimit is how long a node host may take for what it does once. It loads for ten seconds on an idle machine.
-const nodeLimit = 5 * time.Minute
+const nodeLimit = 2 * time.Minute
 
 // installed is the folder into which .ci/deps openclaw installs testdata/package.json.
 const installed = "../../.cache/openclaw"

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/farhand/farhand/internal/testkit"
 )
@@ -130,7 +131,7 @@ func (b *bench) calls() map[string]outcome {
 		"ollamachat": {fail: true, args: object{
 			"model": "none", "messages": []object{{"role": "user", "content": "hello"}}, "prompt": "hello",
 		}},
-		"terminalupload": {args: object{"name": "a.txt", "content_base64": "aGk=", "text": "hi"}, want: "a.txt"},
+		"terminalupload": {args: object{"name": "a.txt", "content_base64": "aGk="}, want: "a.txt"},
 		"greetergreet":   {args: object{"name": "Ada"}, want: "hello Ada"},
 	}
 }
@@ -138,10 +139,13 @@ func (b *bench) calls() map[string]outcome {
 // skipped are tools that a test must not call for each way.
 var skipped = []string{"execapprovalsset"} // step ask calls it
 
-// each calls each tool of the node. call returns the state of the call and its output.
-func (b *bench) each(call func(tool string, args object) (failed bool, output string)) string {
+// each calls each tool of the node that a model may call, or all. call returns the state of the call and its output.
+func (b *bench) each(all bool, call func(tool string, args object) (failed bool, output string)) string {
 	calls, n := b.calls(), 0
-	for tool := range b.pods[1].tools(b.t, b.device) {
+	for tool, row := range b.pods[1].tools(b.t, b.device) {
+		if row["security_level"] == "admin_only" && !all {
+			continue
+		}
 		key := strings.ToLower(strings.ReplaceAll(tool, "_", ""))
 		c, ok := calls[key]
 		if !ok {
@@ -164,7 +168,7 @@ func (b *bench) each(call func(tool string, args object) (failed bool, output st
 
 // callHTTP calls each tool through the pod that does not have the node.
 func (b *bench) callHTTP() string {
-	return b.each(func(tool string, args object) (bool, string) { return b.call(b.other(), tool, args) })
+	return b.each(true, func(tool string, args object) (bool, string) { return b.call(b.other(), tool, args) })
 }
 
 // call calls a tool over HTTP.
@@ -199,10 +203,39 @@ func (b *bench) home() *pod {
 	return b.pods[0]
 }
 
+// approve allows all calls that ask for approval until stop is called: a person does so beside a model, whose calls
+// these are.
+func (b *bench) approve() (stop func()) {
+	stopped, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stopped:
+				return
+			case <-tick.C:
+			}
+			_, answer := b.pods[0].do(b.t, http.MethodGet, "/api/approvals", nil)
+			rows, _ := answer["approvals"].([]any)
+			for _, row := range rows {
+				id, _ := row.(object)["id"].(string)
+				b.pods[0].do(b.t, http.MethodPost, "/api/approvals/"+id, object{"decision": "allow-once"})
+			}
+		}
+	}()
+	return func() {
+		close(stopped)
+		<-ended
+	}
+}
+
 // callMCP calls each tool over MCP.
 func (b *bench) callMCP() string {
+	defer b.approve()()
 	p, session := b.other(), b.session()
-	return b.each(func(tool string, args object) (bool, string) {
+	return b.each(false, func(tool string, args object) (bool, string) {
 		_, answer := p.do(b.t, http.MethodPost, "/mcp/sessions/"+session, object{
 			"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": object{"name": tool, "arguments": args},
 		})
@@ -224,10 +257,11 @@ func (b *bench) session() string {
 
 // callChat lets a model call each tool.
 func (b *bench) callChat() string {
+	defer b.approve()()
 	p, session := b.other(), b.session()
-	return b.each(func(tool string, args object) (bool, string) {
+	return b.each(false, func(tool string, args object) (bool, string) {
 		_, answer := p.do(b.t, http.MethodPost, "/api/sessions/"+session+"/messages", object{
-			"content": message(b.t, tool, args),
+			"content": message(b.t, tool, args), "stream": false,
 		})
 		calls, _ := answer["tool_calls"].([]any)
 		text, _ := json.Marshal(answer)
@@ -239,22 +273,32 @@ func (b *bench) callChat() string {
 }
 
 // callPlugin calls a tool of an MCP server that the node host runs.
+//
+// Such a tool comes after the node has connected, so it waits until an approver looks at it.
 func (b *bench) callPlugin() string {
-	for tool := range b.pods[0].tools(b.t, b.device) {
-		if strings.HasSuffix(tool, "greet") {
-			if failed, output := b.call(b.other(), tool, object{"name": "Ada"}); failed ||
-				!strings.Contains(output, "hello Ada") {
-				b.t.Error(output)
-			}
-			return ""
-		}
+	if b.results.protocol == 3 || b.proxy.count(true, "node.pluginTools.update", "greet") == 0 {
+		return "no"
 	}
-	return "no"
+	if out, ok := b.pods[1].cli(b.t, "devices", "approve", b.device); !ok {
+		b.t.Fatalf("farhand devices approve: %s", out)
+	}
+	b.await("the tool is offered", func() bool { return b.tool("greeter_greet") })
+	failed, output := b.call(b.other(), "greeter_greet", object{"name": "Ada"})
+	if failed || !strings.Contains(output, "hello Ada") {
+		b.t.Error(output)
+	}
+	return ""
+}
+
+// tool reports whether the node offers a tool.
+func (b *bench) tool(name string) bool {
+	_, ok := b.pods[0].tools(b.t, b.device)[name]
+	return ok
 }
 
 // callFile fetches a file that is too large for an answer's text.
 func (b *bench) callFile() string {
-	if _, ok := b.pods[0].tools(b.t, b.device)["file_fetch"]; !ok {
+	if !b.tool("file_fetch") {
 		return "no"
 	}
 	path := filepath.Join(b.host.home, "large.bin")
@@ -287,8 +331,7 @@ func (b *bench) cancel() string {
 
 // ask lets the node's own rules demand approval of each command.
 func (b *bench) ask() string {
-	tools := b.pods[0].tools(b.t, b.device)
-	if _, ok := tools["exec_approvals_set"]; !ok {
+	if !b.tool("exec_approvals_set") {
 		return "no"
 	}
 	rules := func(defaults object) {
