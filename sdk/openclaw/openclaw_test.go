@@ -91,12 +91,12 @@ type bench struct {
 
 func testVersion(t *testing.T, program, version string) *results {
 	redis := redistest.Single(t)
-	model := startModel(t)
+	model, blobs := startModel(t), t.TempDir()
 	b := &bench{t: t, version: version, results: &results{protocol: protocolOf(version)}}
 	for i := range b.pods {
 		b.pods[i] = startPod(t, program, string(rune('a'+i)),
 			"FARHAND_REDIS_URL="+redis, "FARHAND_PAIRING=open", "FARHAND_POD_LEASE=3s", "FARHAND_DRAIN_TIMEOUT=20s",
-			"FARHAND_DATA_DIR=off", "FARHAND_LOG_LEVEL="+*logs, "FARHAND_MODEL=scripted", "FARHAND_MODEL_URL="+model.URL)
+			"FARHAND_DATA_DIR=off", "FARHAND_BLOB_URL=file://"+blobs, "FARHAND_LOG_LEVEL="+*logs, "FARHAND_MODEL=scripted", "FARHAND_MODEL_URL="+model.URL)
 	}
 	b.proxy = startProxy(t, b.pods[0].addr, b.pods[1].addr)
 	b.host = newHost(t, version, b.proxy.addr)

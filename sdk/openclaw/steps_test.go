@@ -23,7 +23,7 @@ var steps = []step{
 	{"chat", "each tool is called in a conversation, by the other pod", (*bench).callChat},
 	{"plugin", "tools of the node's own MCP servers", (*bench).callPlugin},
 	{"files", "a large file comes as a link", (*bench).callFile},
-	{"cancel", "a call that times out is cancelled at the node", (*bench).cancel},
+	{"cancel", "a call that its caller cancels is cancelled at the node", (*bench).cancel},
 	{"ask", "the node's own rules ask for approval: one question, here", (*bench).ask},
 	{"killed", "killed: its tools go; started again: they come back, without pairing", (*bench).killed},
 	{"podDies", "its pod is killed: it comes back at the other", (*bench).podDies},
@@ -317,15 +317,22 @@ func (b *bench) callFile() string {
 	return ""
 }
 
-// cancel lets a call time out. The node is told, and kills the command.
+// cancel cancels a call that runs. The node is told.
 func (b *bench) cancel() string {
 	status, answer := b.other().do(b.t, http.MethodPost, "/api/tools/run/call", object{
-		"args": object{"command": "sleep 600"}, "target": object{"device_id": b.device}, "timeout_ms": 2000,
+		"args": object{"command": "sleep 600"}, "target": object{"device_id": b.device}, "mode": "async",
 	})
-	if status != http.StatusGatewayTimeout {
+	id, _ := answer["call_id"].(string)
+	if status != http.StatusAccepted {
+		b.t.Fatalf("%d %v", status, answer)
+	}
+	b.await("the node has the call", func() bool { return b.proxy.count(false, "node.invoke.request", "sleep 600") > 0 })
+	if status, answer := b.other().do(b.t, http.MethodDelete, "/api/calls/"+id, nil); status >= http.StatusBadRequest {
 		b.t.Errorf("%d %v", status, answer)
 	}
-	b.await("the node is told that the call ended", func() bool { return b.proxy.count(false, "node.invoke.cancel") > 0 })
+	b.await("the node is told that the call ended", func() bool {
+		return b.proxy.count(false, `"node.invoke.cancel"`, `"invokeId"`) > 0
+	})
 	return ""
 }
 
@@ -355,7 +362,7 @@ func (b *bench) ask() string {
 	defer rules(object{"security": "full", "ask": "off"})
 	done := make(chan string, 1)
 	go func() {
-		failed, output := b.call(b.pods[1], "run", object{"command": "uname"})
+		failed, output := b.call(b.pods[1], "run", object{"command": "uname -a"})
 		done <- fmt.Sprint(failed, output)
 	}()
 	var approval string
