@@ -16,6 +16,7 @@ func TestEveryRouteSaysWhoMayUseIt(t *testing.T) {
 	t.Parallel()
 	h := &handler{Config: Config{
 		Device: http.NotFoundHandler(), DeviceMCP: http.NotFoundHandler(), Metrics: http.NotFoundHandler(),
+		DeviceNode: http.NotFoundHandler(), NodePath: "/ws/node",
 		Pairing: &pairing.Service{},
 		Files:   &blobs.Service{}, Defaults: memory.New(memory.Options{}),
 	}}

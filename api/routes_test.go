@@ -55,6 +55,7 @@ func TestRoutesAreDocumented(t *testing.T) {
 	}
 	h := &handler{Config: Config{
 		Device: http.NotFoundHandler(), DeviceMCP: http.NotFoundHandler(), Metrics: http.NotFoundHandler(),
+		DeviceNode: http.NotFoundHandler(), NodePath: "/ws/node",
 		Pairing: &pairing.Service{}, Wakes: &wake.Service{},
 		Files: &blobs.Service{}, Defaults: memory.New(memory.Options{}), Tenants: memory.New(memory.Options{}),
 	}}

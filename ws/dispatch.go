@@ -216,6 +216,8 @@ func (c *conn) handle(frame any) error {
 		return withStoreTimeout(c.handleMCP, f)
 	case *node.Request:
 		return withStoreTimeout(c.handleNode, f)
+	case *node.Answer:
+		return c.askNode(f)
 	case *node.Step:
 		return c.stepNode(f)
 	case *node.Progress:

@@ -123,7 +123,7 @@ func (l *nodeLink) decode(data []byte, spend func(units float64) time.Duration) 
 	if values > 0 { // delays the next read
 		spend(unitsPerValue * float64(values))
 	}
-	if a, ok := frame.(*node.Answer); ok {
+	if a, ok := frame.(*node.Answer); ok && a.Ask == "" {
 		return &toolResultFrame{Type: typeToolResult, ID: a.Call, result: a.Result}, nil
 	}
 	return frame, err
@@ -131,7 +131,9 @@ func (l *nodeLink) decode(data []byte, spend func(units float64) time.Duration) 
 
 // callNode returns the frame that starts a call.
 func (c *conn) callNode(call routing.DeviceCall) ([]byte, error) {
-	return c.node.Call(call.ID, call.Tool, commands.Call{Args: call.Args, Left: call.Timeout})
+	return c.node.Call(call.ID, call.Tool, commands.Call{
+		Args: call.Args, Left: call.Timeout, Approved: call.Approved,
+	})
 }
 
 // sendNode queues a frame to a node.
@@ -180,6 +182,15 @@ func (c *conn) stepNode(s *node.Step) error {
 		return nil
 	}
 	return c.sendNode(frame)
+}
+
+// askNode gives a call back that the node did not run, because it wants a person's decision first.
+func (c *conn) askNode(a *node.Answer) error {
+	c.local.Return(a.Call, a.Ask)
+	if ack := c.node.Acknowledge(a.Call, false); ack != nil {
+		return c.sendNode(ack)
+	}
+	return nil
 }
 
 // progressNode records output of a call.

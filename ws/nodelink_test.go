@@ -34,7 +34,7 @@ func TestNode(t *testing.T) {
 		server["version"] != "1.2.3" {
 		t.Errorf("hello-ok: %v", hello)
 	}
-	g.offersNode(key, "acme.look")
+	g.offersNode(key)
 	s := g.pod.Hub.Get(registry.Key{Tenant: registry.DefaultTenant, Session: key.ID}).Session()
 	if s.DeviceID != key.ID || s.DeviceName != "Anna's Mac" || s.Platform != "darwin" {
 		t.Errorf("the session: %+v", s)
@@ -257,5 +257,45 @@ func TestNodeTicks(t *testing.T) {
 		if err := schema.Check(text); err != nil || !strings.Contains(string(text), `"event":"tick"`) {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+}
+
+// A node that wants a person's decision has the call given back. When it comes again as decided, it may take several
+// invocations.
+func TestNodeAsksAPerson(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	key := newKey(t)
+	p := g.connectNode(key, "system.run", "system.run.prepare")
+	call := registry.Call{ID: registry.NewCallID(), Args: registry.MustJSON(`{"command":"uname -a"}`)}
+	done := g.callContext(context.Background(), key.ID, call, "run")
+	ids := make(map[string]bool)
+	invoked := func() (id string) { // prepared as often as it is asked to
+		for {
+			asked := p.event("node.invoke.request")
+			if id = fmt.Sprint(asked["id"]); ids[id] {
+				t.Errorf("%v was asked for twice", id)
+			}
+			if ids[id] = true; asked["command"] != "system.run.prepare" {
+				return id
+			}
+			p.response(p.result(id, `"ok":true,"payload":{"plan":{"argv":["/bin/sh","-lc","uname -a"],
+				"commandText":"uname -a","cwd":null,"agentId":null,"sessionKey":null}}`))
+		}
+	}
+	f := p.response(p.result(invoked(), `"ok":false,"error":{"code":"SYSTEM_RUN_DENIED",
+		"message":"SYSTEM_RUN_DENIED: approval required"}`))
+	if f["ok"] != true {
+		t.Errorf("the demand was answered with %v", f)
+	}
+	if o := await(t, done); registry.AsError(o.err).Code != registry.CodeAsksPerson {
+		t.Fatalf("the call ended with %+v", o)
+	}
+	call.Approved, call.Attempt = true, 1
+	done = g.callContext(context.Background(), key.ID, call, "run")
+	p.response(p.result(invoked(),
+		`"ok":true,"payload":{"exitCode":0,"timedOut":false,"success":true,"stdout":"Linux\n","stderr":"","error":null}`))
+	if o := await(t, done); o.err != nil || !o.result.Success || !strings.Contains(o.result.Output, "Linux") {
+		t.Errorf("the result: %+v", o)
 	}
 }

@@ -1,6 +1,7 @@
 // Package ws is the endpoint for devices. It upgrades GET /ws/chat and speaks the device protocol (docs/protocol.md)
-// over one WebSocket per session. At GET /ws/mcp it speaks MCP. Each connection is a routing.Conn for the hub of
-// package routing. Package ws uses melody and gorilla/websocket, which its API does not expose.
+// over one WebSocket per session. At GET /ws/mcp it speaks MCP, and at GET /ws/node OpenClaw's gateway protocol. Each
+// connection is a routing.Conn for the hub of package routing. Package ws uses melody and gorilla/websocket, which its
+// API does not expose.
 //
 // # Where to start
 //
@@ -11,6 +12,8 @@
 //   - A frame goes out: outbox.go, writer.go; pings: ping.go.
 //   - A device that speaks MCP (/ws/mcp): package mcp is its conversation, as a state machine. mcplink.go drives it,
 //     and turns its messages into frames of the device protocol.
+//   - An OpenClaw node (/ws/node): nodehandshake.go reads who it is, for as long as it is a stranger (strangers.go). Then
+//     package node is its protocol, as a state machine, and nodelink.go drives it.
 //   - A conversation: chat.go, turnworker.go.
 //   - A connection ends: teardown.go, hijack.go; the close codes: closecodes.go.
 //

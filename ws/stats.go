@@ -108,7 +108,7 @@ func frameType(frame any) string {
 		return f.Type()
 	case *mcp.Lost:
 		return typeToolError
-	case *node.Request, *node.Step, *node.Progress:
+	case *node.Request, *node.Answer, *node.Step, *node.Progress:
 		return typeRequest
 	default:
 		return ""

@@ -130,8 +130,8 @@ func (p *writerPool) writeWaiting() {
 	}
 }
 
-// send queues a frame of the device protocol. It does nothing for a device that speaks another one. A device that does not read its frames
-// is closed as slow.
+// send queues a frame of the device protocol. It does nothing for a device that speaks another one. A device that does
+// not read its frames is closed as slow.
 func (c *conn) send(frame []byte) error {
 	if c.mcp != nil || c.node != nil {
 		return nil

@@ -38,6 +38,7 @@ var poolRows = map[string]string{
 	"mcp_answer_bytes":           "decoded answers of MCP servers (bytes)",
 	"mcp_calls":                  "calls to one MCP server",
 	"message_bytes":              "device messages of running or waiting turns (bytes)",
+	"node_handshakes":            "OpenClaw nodes that have not said who they are",
 	"offered_bytes":              "offered tool definitions (bytes)",
 	"opening":                    "sessions being opened",
 	"parsing":                    longWork,

@@ -19,13 +19,17 @@ const (
 	maxBuffered = 256 << 10 // bytes
 )
 
+// approvedSuffix ends the ids of invocations for a call that a person decided.
+const approvedSuffix = ".approved"
+
 // call is a call that the node runs.
 type call struct {
 	id      string // of the call
 	tool    string
 	catalog commands.Catalog // the one that the call began with
 	inv     commands.Invocation
-	steps   int // invocations so far
+	steps   int    // invocations so far
+	suffix  string // of the invocations' ids
 
 	next  int64            // number of the next chunk of progress
 	early map[int64]string // chunks that came before it; nil: none
@@ -41,7 +45,11 @@ func (m *Machine) Call(id, tool string, c commands.Call) ([]byte, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.invokeLocked(&call{id: id, tool: tool, catalog: catalog}, inv, c.Left), nil
+	started := &call{id: id, tool: tool, catalog: catalog}
+	if c.Approved { // the node may remember the id of the attempt that it did not run
+		started.suffix = approvedSuffix
+	}
+	return m.invokeLocked(started, inv, c.Left), nil
 }
 
 // Next returns the frame for what a call needs next. left is how long its caller still waits. It returns nil if the
@@ -55,14 +63,15 @@ func (m *Machine) Next(s *Step, left time.Duration) []byte {
 	return m.invokeLocked(s.call, *s.invoke, left)
 }
 
-// invokeLocked makes a call the one that its new invocation's id names. The id of the first is the call's own.
+// invokeLocked makes a call the one that its new invocation's id names. The id of the first is the call's
+// own, unless a person decided the call.
 func (m *Machine) invokeLocked(c *call, inv commands.Invocation, left time.Duration) []byte {
 	if m.calls == nil {
 		m.calls, m.current = make(map[string]*call), make(map[string]string)
 	}
 	c.steps++
 	c.inv, c.next, c.early, c.torn = inv, 0, nil, false
-	id := c.id
+	id := c.id + c.suffix
 	if c.steps > 1 {
 		id += "." + strconv.Itoa(c.steps)
 	}

@@ -202,8 +202,9 @@ func (h *Hello) Wait(message string, after time.Duration) *Refusal {
 
 // Pending refuses a node whose request to be paired waits for an approver. Its client comes back by itself. By default
 // it would stop, and somebody would have to start it again after the approval. Clients of the older version know no
-// hint against that: they stop for the code for machines, so they get none.
-func (h *Hello) Pending(request, message string, after time.Duration) *Refusal {
+// hint against that: they stop for the code for machines, so they get none. Clients show people the reason of the close
+// frame, and a text of their own instead of the message.
+func (h *Hello) Pending(request, code, message string, after time.Duration) *Refusal {
 	r := h.Refuse(message, "PAIRING_REQUIRED", "wait_then_retry")
 	r.details["reason"], r.details["requestId"], r.details["deviceId"] = "not-paired", request, h.DeviceID
 	r.details["requestedRole"], r.details["remediationHint"] = roleNode, message
@@ -213,7 +214,7 @@ func (h *Hello) Pending(request, message string, after time.Duration) *Refusal {
 		delete(r.details, "code")
 	}
 	r.after = max(after, time.Millisecond)
-	r.Reason = "pairing required: " + request
+	r.Reason = "pairing required: approve the code " + code
 	return r
 }
 

@@ -216,7 +216,7 @@ export type ArgumentSource = {
 };
 
 /** The action that was done or denied. */
-export type AuditAction = "call" | "register" | "login" | "key.create" | "key.revoke" | "revoke" | "pair.ask" | "pair.look" | "pair.decide" | "device.update" | "device.revoke" | "device.tools" | "approval.ask" | "approval.decide" | "grant.revoke" | "policy.reload" | "session.kick" | "session.rename" | "turn.abort" | "call.cancel" | "doctor" | "backup" | "tenant.key" | "tenant.budget" | "budget.warning" | "budget.spent" | "key.rotate" | "device.rotate" | "device.wake" | "user.erase" | "user.default_device";
+export type AuditAction = "call" | "register" | "login" | "key.create" | "key.revoke" | "revoke" | "pair.ask" | "pair.look" | "pair.decide" | "pair.setup" | "device.update" | "device.revoke" | "device.tools" | "approval.ask" | "approval.decide" | "grant.revoke" | "policy.reload" | "session.kick" | "session.rename" | "turn.abort" | "call.cancel" | "doctor" | "backup" | "tenant.key" | "tenant.budget" | "budget.warning" | "budget.spent" | "key.rotate" | "device.rotate" | "device.wake" | "user.erase" | "user.default_device";
 
 /** A line of the audit log. */
 export type AuditLine = {
