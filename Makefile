@@ -73,6 +73,7 @@ cover: ## the coverage of the packages of .ci/coverage against their floors; COV
 docs: ## rewrite what is generated from code
 	$(GO) test ./cmd/farhand -run TestDocsAreGenerated -update
 	$(GO) test ./deploy/grafana -update
+	$(GO) test ./ws/node/commands -run 'TestDocs|TestDefinitions' -update
 	$(GO) test ./sdk/python/generate -update
 
 web: ## rebuild the pages that the program serves (web/dist)

@@ -135,6 +135,11 @@ func number(raw json.RawMessage) *float64 {
 }
 
 func (c *conn) toolResult(f *toolResultFrame) error {
+	if c.node != nil {
+		c.fitParts(f.ID, &f.result)
+		c.completeCall(f.ID, f.result)
+		return nil
+	}
 	for _, p := range f.result.Parts {
 		if p.URL != "" {
 			return withStoreTimeout(c.uploadedResult, f)
@@ -196,6 +201,10 @@ type Uploads interface {
 	// Link returns a part that names a slot, with the URL to read the file from. CodeInvalidResult means that the part
 	// is invalid.
 	Link(ctx context.Context, key registry.Key, call string, p registry.Part) (registry.Part, error)
+
+	// Store stores the data of a part, and returns the part with a URL in place of the data. It fails with
+	// CodePayloadTooLarge or CodeRateLimited if there is no room.
+	Store(ctx context.Context, key registry.Key, call string, p registry.Part) (registry.Part, error)
 }
 
 // uploadRequest answers a device that asks for an upload slot for a call it runs.

@@ -41,6 +41,7 @@ func (o *opening) readNode(hello *node.Hello, token string) {
 		s.DeviceID = hello.DeviceID
 	}
 	s.DeviceName, s.Platform = hello.DisplayName, hello.Node.Platform
+	s.Labels = commands.Labels(hello.Node)
 	s.Capabilities = []string{registry.CapabilityCancel, registry.CapabilityProgress}
 	s.Key.Session = sessionOfDevice(s)
 	if o.derived = s.Key.Session != ""; !o.derived {
@@ -73,6 +74,10 @@ func (c *conn) openNode(begin opening) {
 	if err := c.mayBe(hello.DeviceID); err != nil {
 		c.sendFirst(hello.RefuseToken(err.Error()).Frame())
 		c.refuseDevice(err)
+		return
+	}
+	if !c.budget.takeLabels(begin.session.Labels) {
+		c.end(CloseRate)
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout+introductionWait)
@@ -191,6 +196,40 @@ func (c *conn) askNode(a *node.Answer) error {
 		return c.sendNode(ack)
 	}
 	return nil
+}
+
+// storeWait is how long the parts of one result may take to be stored. The node's next frames wait meanwhile.
+const storeWait = 30 * time.Second
+
+// fitParts stores the parts of a node's result that are too large for it: OpenClaw's nodes send pictures and clips in
+// the result. A part that cannot be stored is described without its bytes.
+func (c *conn) fitParts(call string, r *registry.Result) {
+	left, running := c.local.Remaining(call)
+	if !running || registry.InlineSize(r.Parts) <= registry.MaxInlinePart {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), min(left, storeWait))
+	defer cancel()
+	room := registry.MaxInlinePart
+	for i, p := range r.Parts {
+		if len(p.Data) <= room {
+			room -= len(p.Data)
+			continue
+		}
+		why := "this gateway stores no files (FARHAND_BLOB_URL)"
+		if c.server.cfg.Uploads != nil {
+			stored, err := c.server.cfg.Uploads.Store(ctx, c.local.Session().Key, call, p)
+			if err == nil {
+				r.Parts[i] = stored
+				c.budget.spend(unitsPerStore)
+				continue
+			}
+			why = registry.AsError(err).Message
+			c.note(slog.LevelWarn, "file of a node not stored", "call", call, "bytes", len(p.Data), "error", err)
+		}
+		r.Parts[i].Data = nil
+		r.Output += "\n[" + p.Name + " is not stored: " + why + "]"
+	}
 }
 
 // progressNode records output of a call.

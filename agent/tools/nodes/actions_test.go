@@ -56,17 +56,31 @@ func actions() []action {
 	}
 }
 
+// phoneActions are actions that phones have and the machines of docs/devices.md have not.
+func phoneActions() []action {
+	return []action{
+		{"nodes", `{"action":"screen_snapshot"}`, `screen_snapshot{}`, true},
+		{"nodes", `{"action":"photos_latest","limit":2}`, `photos_latest{"limit":2}`, true},
+		{"nodes", `{"action":"notifications_list","deviceId":"pixel"}`, `notifications_list{}`, true},
+		{"nodes", `{"action":"device_info"}`, `device_info{}`, false},
+		{"nodes", `{"action":"device_status"}`, `device_status{}`, false},
+		{"nodes", `{"action":"device_health"}`, `device_health{}`, false},
+		{"nodes", `{"action":"device_permissions"}`, `device_permissions{}`, false},
+		{"nodes", `{"action":"which","bins":["git"]}`, `which{"bins":["git"]}`, false},
+	}
+}
+
 // Each action of the tools reaches the device as the call of its conventional tool: through a conversation of each
 // kind, and over HTTP. A person is asked about the device's call, and about nothing else.
 func TestActions(t *testing.T) {
 	h := newHouse(t, options{})
-	pixel := h.connect("anna", "phone", "pixel", allCommands()...)
+	pixel := h.connect("anna", "phone", "pixel", append(allCommands(), phoneCommands()...)...)
 	h.connect("bob", "spy", "spy", allCommands()...) // another user's device is no reason to ask which one
-	for _, a := range actions() {
+	for _, a := range append(actions(), phoneActions()...) {
 		for _, kind := range policy.Contexts() {
 			res, err := h.talk("anna", "phone", kind, a.tool, a.args)
 			h.check(a, "in "+string(kind), res.Success, res.Output, err, pixel.took())
-			if a.call != "" && strings.Contains(a.args, "snap") && len(res.Parts) != 1 {
+			if a.call != "" && strings.Contains(a.args, "camera_snap") && len(res.Parts) != 1 {
 				t.Errorf("%s: %d pictures", a.args, len(res.Parts))
 			}
 		}
@@ -177,6 +191,9 @@ func TestWrongArguments(t *testing.T) {
 		{"nodes", `{"action":"notify"}`, "needs body"},
 		{"nodes", `{"action":"notify","body":""}`, "needs body"},
 		{"nodes", `{"action":"run"}`, "needs command"},
+		{"nodes", `{"action":"which"}`, "needs bins"},
+		{"nodes", `{"action":"which","bins":[]}`, "bins"},
+		{"nodes", `{"action":"photos_latest","limit":17}`, "limit"},
 		{"nodes", `{"action":"camera_snap","facing":"up"}`, "facing"},
 		{"nodes", `{"action":"camera_clip","duration":"an hour"}`, "duration"},
 		{"nodes", `{"action":"camera_clip","duration":"1h"}`, "duration"},

@@ -32,6 +32,15 @@ func nodeCommands() map[string]command {
 		"screen_record": {name: "screen_record", timed: true},
 		"location_get":  {name: "location_get"},
 		"run":           {name: "run", takes: []string{"command"}, needs: "command"},
+
+		"screen_snapshot":    {name: "screen_snapshot"},
+		"photos_latest":      {name: "photos_latest", takes: []string{"limit"}},
+		"notifications_list": {name: "notifications_list"},
+		"device_info":        {name: "device_info"},
+		"device_status":      {name: "device_status"},
+		"device_health":      {name: "device_health"},
+		"device_permissions": {name: "device_permissions"},
+		"which":              {name: "which", takes: []string{"bins"}, needs: "bins"},
 	}
 }
 

@@ -177,7 +177,7 @@ func newHouse(t *testing.T, o options) *house {
 		Pod:       pod.ID(), Calls: pod.Calls, Directory: h.store, Conversations: h.store, AuditLog: h.store,
 		Credentials: h.store, Usage: h.store,
 		Kicker: pod.Hub, Turns: pod.Turns, Policy: policy, Auth: identify, Origins: origins, Invoker: invoker,
-		Builtins: local, Device: devices,
+		Builtins: local, Device: devices, DeviceNode: devices.Node(), NodePath: "/ws/node",
 	})
 	h.must(err)
 	h.http = httptest.NewServer(handler)
@@ -265,6 +265,14 @@ func allCommands() []string {
 		"notify", "camera_snap!", "camera_list!", "camera_clip!", "screen_record!", "location_get!", "run!",
 		"canvas_present", "canvas_hide", "canvas_navigate", "canvas_eval!", "canvas_snapshot", "canvas_a2ui_push",
 		"canvas_a2ui_reset",
+	}
+}
+
+// phoneCommands are those of phoneActions.
+func phoneCommands() []string {
+	return []string{
+		"screen_snapshot!", "photos_latest!", "notifications_list!", "device_info", "device_status", "device_health",
+		"device_permissions", "which",
 	}
 }
 

@@ -40,10 +40,14 @@ func nodesSpec() registry.ToolSpec {
 		Name: nameNodes,
 		Description: "Discover and use devices: status lists them, describe shows what a device can do, pending, " +
 			"approve and reject handle pairing requests; notify, camera_snap, camera_list, camera_clip, " +
-			"screen_record, location_get and run are carried out by a device. For other commands use node-invoke.",
+			"screen_record, screen_snapshot, photos_latest, location_get, notifications_list, device_info, device_status, " +
+			"device_health, device_permissions, which and run are carried out by a device. For other commands use " +
+			"node-invoke.",
 		Parameters: json.RawMessage(`{"type":"object","properties":{` +
 			`"action":{"type":"string","enum":["status","describe","pending","approve","reject","notify",` +
-			`"camera_snap","camera_list","camera_clip","screen_record","location_get","run"]},` +
+			`"camera_snap","camera_list","camera_clip","screen_record","screen_snapshot","photos_latest",` +
+			`"location_get","notifications_list","device_info","device_status","device_health",` +
+			`"device_permissions","which","run"]},` +
 			`"deviceId":{"type":"string","maxLength":256,"description":"device_id or session of the device; may be ` +
 			`omitted if only one device can do it"},` +
 			`"title":{"type":"string","maxLength":200,"description":"for notify"},` +
@@ -53,6 +57,9 @@ func nodesSpec() registry.ToolSpec {
 			`"duration":{"type":["string","number"],"maxLength":20,"description":"for camera_clip and screen_record, ` +
 			`such as 10s or 1m; 1 s to 2 min, default 10 s"},` +
 			`"command":{"type":"string","maxLength":16384,"description":"for run"},` +
+			`"limit":{"type":"integer","minimum":1,"maximum":16,"description":"for photos_latest"},` +
+			`"bins":{"type":"array","items":{"type":"string","maxLength":256},"minItems":1,"maxItems":64,` +
+			`"description":"for which: names of programs"},` +
 			`"code":{"type":"string","maxLength":40,"description":"for approve and reject: the code that the device ` +
 			`shows"}},"required":["action"],"additionalProperties":false}`),
 	}

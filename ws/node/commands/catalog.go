@@ -189,6 +189,25 @@ func toolName(command string, known bool) string {
 	return name
 }
 
+// ToolName returns the name of the tool that a command becomes, for policies. Empty: it never becomes one. A node whose
+// commands collide offers the later ones under other names.
+func ToolName(command string) string {
+	secret := hidden()
+	if secret[command] != "" || strings.HasPrefix(command, workerCommands) || command == "" {
+		return ""
+	}
+	for _, c := range known() {
+		switch {
+		case c.name != command:
+		case c.tool != "":
+			return c.tool
+		default:
+			return toolName(command, true)
+		}
+	}
+	return toolName(command, false)
+}
+
 // definition returns a tool's definition as in register_tools.
 func (b *builder) definition(tool string, e *entry) json.RawMessage {
 	if e.plugin != nil {

@@ -358,6 +358,7 @@ func TestFailures(t *testing.T) {
 		{"camera_snap", "NODE_BACKGROUND_UNAVAILABLE", "command requires foreground", "command requires foreground",
 			"open the app"},
 		{"camera_snap", "CAMERA_DISABLED", "CAMERA_DISABLED: enable Camera in Settings", "enable Camera", "switch this on"},
+		{"camera_snap", "INVALID_REQUEST", "Error: CAMERA_DISABLED: enable Camera", ": CAMERA_DISABLED", "switch this on"},
 		{"camera_snap", "UNAVAILABLE", "CAMERA_PERMISSION_REQUIRED: grant Camera permission", "grant Camera",
 			"the permission camera"},
 		{"location_get", "LOCATION_TIMEOUT", "", "LOCATION_TIMEOUT", "max_age_ms"},
@@ -365,7 +366,7 @@ func TestFailures(t *testing.T) {
 		{"run", "SYSTEM_RUN_DENIED", "SYSTEM_RUN_DISABLED: security=deny", "security=deny", "switched off"},
 		{"run", "SYSTEM_RUN_DENIED", "SYSTEM_RUN_DENIED: allowlist miss", "allowlist miss", "exec approvals"},
 		{"run", "INVALID_REQUEST", "SYSTEM_RUN_DENIED: approval cannot safely bind this command", "bind",
-			"absolute path"},
+			"without a shell"},
 		{"ollama_chat", "INVALID_REQUEST", "node command requires duplex transport: x", "duplex", "OpenClaw's own gateway"},
 		{"which", "UNAVAILABLE", "command not supported", "not supported", "Update OpenClaw"},
 		{"which", "", "", "did not say why", ""},
@@ -403,6 +404,23 @@ func TestBothCameras(t *testing.T) {
 	failed := commands.Answer{Failure: &commands.Failure{Code: "CAMERA_DISABLED"}}
 	if step = commands.After(c, "camera_snap", inv, failed); step.Invoke != nil || step.Result.Success {
 		t.Errorf("after a failure: %+v", step)
+	}
+}
+
+// A policy names tools as nodes offer them.
+func TestToolNames(t *testing.T) {
+	for _, tool := range everything("linux").Tools() {
+		if got := commands.ToolName(tool.Command); got != tool.Name {
+			t.Errorf("%s: %s, want %s", tool.Command, got, tool.Name)
+		}
+	}
+	for command, want := range map[string]string{
+		"acme.doIt": "acme_doIt", "worker.launch.v1": "", "system.run.prepare": "", "": "",
+		"canvas.a2ui.push": "canvas_a2ui_push",
+	} {
+		if got := commands.ToolName(command); got != want {
+			t.Errorf("%s: %s, want %s", command, got, want)
+		}
 	}
 }
 

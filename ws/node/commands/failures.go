@@ -19,7 +19,7 @@ func (c *catalog) Fail(tool string, f Failure) registry.Result {
 	if len(message) > maxFailure {
 		message = strings.ToValidUTF8(message[:maxFailure], "") + "…"
 	}
-	message = strings.TrimSpace(textsafe.Clean(message))
+	message = strings.TrimPrefix(strings.TrimSpace(textsafe.Clean(message)), "Error: ") // of plug-ins of the node host
 	code := textsafe.Line(short(f.Code))
 	switch {
 	case message == "" && code == "":
@@ -43,8 +43,8 @@ func (c *catalog) next(tool string, f Failure) string {
 		return "Commands are switched off on the node. To allow them: openclaw approvals set on that machine, or " +
 			"exec_approvals_set for an admin."
 	case code == codeDenied && strings.Contains(f.Message, "cannot safely bind"):
-		return "The node's exec approvals cannot cover a command like this. Run one program by its absolute path, " +
-			"without interpreters and scripts, or relax the node's exec approvals."
+		return "The node's exec approvals cannot cover a command like this. Run one program with plain arguments, " +
+			"without a shell, pipes and interpreters, or relax the node's exec approvals."
 	case code == codeDenied:
 		return "The exec approvals of the node refused the command. They are on that machine (openclaw approvals) or " +
 			"in exec_approvals_get."
@@ -77,7 +77,8 @@ func (c *catalog) next(tool string, f Failure) string {
 
 // codeOf returns the code of a failure. Some nodes have it only at the beginning of the message.
 func codeOf(f Failure) string {
-	if code, _, found := strings.Cut(f.Message, ":"); found && isCode(code) {
+	message := strings.TrimPrefix(f.Message, "Error: ")
+	if code, _, found := strings.Cut(message, ":"); found && isCode(code) {
 		return code
 	}
 	return f.Code

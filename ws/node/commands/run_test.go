@@ -13,8 +13,11 @@ import (
 // host is a scripted node host with rules about commands. It answers as that of 2026.9.6.
 type host struct {
 	*testing.T
+	platform      string
 	security, ask string
 	prepares      bool
+	binds         bool // system.run.prepare makes a plan
+	old           bool // allow-once needs no plan
 	ran           int
 	asked         []string // commands in order
 }
@@ -40,27 +43,39 @@ func (h *host) answer(inv commands.Invocation) commands.Answer {
 		if p.Security != "full" || p.Ask != "off" || inv.Timeout != 15*time.Second {
 			h.Errorf("prepare: %s, %v", inv.Params, inv.Timeout)
 		}
+		if !h.binds {
+			return commands.Answer{Failure: &commands.Failure{
+				Code: "INVALID_REQUEST", Message: "SYSTEM_RUN_DENIED: approval cannot safely bind this command",
+			}}
+		}
 		return commands.Answer{Payload: mustJSON(`{"plan":` + plan + `,"execPolicy":{"security":"` + h.security +
 			`","ask":"` + h.ask + `"}}`)}
 	}
-	denied := func(why string) commands.Answer {
-		return commands.Answer{Failure: &commands.Failure{Code: "SYSTEM_RUN_DENIED", Message: "SYSTEM_RUN_DENIED: " + why}}
+	refused := func(code, why string) commands.Answer {
+		return commands.Answer{Failure: &commands.Failure{Code: code, Message: why}}
 	}
-	switch {
-	case h.prepares && (string(p.SystemRunPlan) != plan || p.Cwd != "/real/home"):
+	const denied = "SYSTEM_RUN_DENIED"
+	switch planned := string(p.SystemRunPlan) == plan; {
+	case planned && p.Cwd != "/real/home":
 		h.Errorf("run: not by the plan: %s", inv.Params)
 	case h.security == "deny":
-		return commands.Answer{Failure: &commands.Failure{
-			Code: "SYSTEM_RUN_DENIED", Message: "SYSTEM_RUN_DISABLED: security=deny",
-		}}
+		return refused(denied, "SYSTEM_RUN_DISABLED: security=deny")
+	case p.Approved && h.ask == "off":
+		h.Errorf("a decision for a node that does not ask: %s", inv.Params)
+	case p.Approved && !planned && !h.old:
+		return refused("INVALID_REQUEST", "explicit approval requires matching systemRunPlan")
 	case p.Approved:
 		if p.ApprovalDecision != "allow-once" {
 			h.Errorf("run: %s", inv.Params)
 		}
+	case h.ask == "always" && h.old:
+		return refused("UNAVAILABLE", "SYSTEM_RUN_DENIED: approval required")
 	case h.ask == "always":
-		return denied("approval required")
+		return refused(denied, "SYSTEM_RUN_DENIED: approval required")
+	case h.security == "allowlist" && h.ask == "off":
+		return refused(denied, "SYSTEM_RUN_DENIED: allowlist miss")
 	case h.security == "allowlist":
-		return denied("allowlist miss")
+		return refused(denied, "SYSTEM_RUN_DENIED: approval required")
 	}
 	h.ran++
 	return commands.Answer{Payload: mustJSON(`{"exitCode":0,"timedOut":false,"success":true,"stdout":"ok","stderr":"",` +
@@ -74,7 +89,7 @@ func (h *host) play(approved bool) commands.Step {
 	if h.prepares {
 		names = append(names, "system.run.prepare")
 	}
-	c := catalogOf("linux", names...)
+	c := catalogOf(h.platform, names...)
 	inv, err := c.Invoke("run", commands.Call{Args: mustJSON(`{"command":"id"}`), Left: time.Minute, Approved: approved})
 	if err != nil {
 		h.Fatal(err)
@@ -93,46 +108,60 @@ func (h *host) play(approved bool) commands.Step {
 // A person is asked once: by the gateway, or because the node asks. A command runs at most once, and never against the
 // node's rules.
 func TestOneQuestion(t *testing.T) {
+	const direct, planned = "system.run", "system.run system.run.prepare system.run"
 	for _, tt := range []struct {
-		security, ask     string
-		prepare, approved bool
-		asks              bool // the call goes back to be asked about
-		ran               int
-		commands          string
+		host
+		approved bool
+		asks     bool // the call goes back to be asked about
+		ran      int
+		commands string
 	}{
-		{"full", "off", true, false, false, 1, "system.run.prepare system.run"},
-		{"full", "off", true, true, false, 1, "system.run.prepare system.run"},
-		{"full", "always", true, false, true, 0, "system.run.prepare system.run"},
-		{"full", "always", true, true, false, 1, "system.run.prepare system.run"},
-		{"allowlist", "on-miss", true, false, true, 0, "system.run.prepare system.run"},
-		{"allowlist", "on-miss", true, true, false, 1, "system.run.prepare system.run"},
-		{"deny", "off", true, true, false, 0, "system.run.prepare system.run"},
-		{"full", "off", false, false, false, 1, "system.run"},
-		{"full", "always", false, false, true, 0, "system.run"},
-		{"full", "always", false, true, false, 1, "system.run system.run"},
-		{"deny", "off", false, true, false, 0, "system.run"},
+		{host{security: "full", ask: "off", prepares: true}, false, false, 1, direct},
+		{host{security: "full", ask: "off", prepares: true}, true, false, 1, direct},
+		{host{security: "full", ask: "always", prepares: true, binds: true}, false, true, 0, direct},
+		{host{security: "full", ask: "always", prepares: true, binds: true}, true, false, 1, planned},
+		{host{security: "allowlist", ask: "on-miss", prepares: true, binds: true}, false, true, 0, direct},
+		{host{security: "allowlist", ask: "on-miss", prepares: true, binds: true}, true, false, 1, planned},
+		{host{security: "allowlist", ask: "off", prepares: true, binds: true}, true, false, 0, direct},
+		{host{security: "allowlist", ask: "off", prepares: true, binds: true}, false, false, 0, direct},
+		{host{platform: "macos", security: "allowlist", ask: "off", prepares: true, binds: true}, true, false, 0,
+			"system.run.prepare system.run"},
+		{host{security: "full", ask: "always", prepares: true}, true, false, 0, planned},
+		{host{security: "full", ask: "always", prepares: true, old: true}, true, false, 1, planned},
+		{host{security: "full", ask: "always", old: true}, true, false, 1, "system.run system.run"},
+		{host{security: "full", ask: "always", old: true}, false, true, 0, direct},
+		{host{security: "deny", ask: "off", prepares: true, binds: true}, true, false, 0, direct},
+		{host{platform: "macos", security: "full", ask: "always", prepares: true, binds: true}, true, false, 1,
+			"system.run.prepare system.run"},
+		{host{platform: "macos", security: "full", ask: "off", prepares: true, binds: true}, true, false, 1,
+			"system.run.prepare system.run"},
+		{host{platform: "macos", security: "full", ask: "off", prepares: true}, true, false, 1,
+			"system.run.prepare system.run"},
+		{host{platform: "macos", security: "full", ask: "off", prepares: true, binds: true}, false, false, 1, direct},
 	} {
-		h := &host{T: t, security: tt.security, ask: tt.ask, prepares: tt.prepare}
+		h := tt.host
+		h.T = t
 		step := h.play(tt.approved)
 		if (step.Ask != "") != tt.asks || h.ran != tt.ran || strings.Join(h.asked, " ") != tt.commands ||
 			!tt.asks && step.Result.Success != (tt.ran == 1) {
 			t.Errorf("%+v: ran %d, %v, %+v", tt, h.ran, h.asked, step)
 		}
+		if !h.binds && !h.old && h.security == "full" && tt.ran == 0 && !tt.asks && h.security != "deny" &&
+			!strings.Contains(step.Result.Output, "cannot safely bind") {
+			t.Errorf("a node that makes no plan does not say why: %q", step.Result.Output)
+		}
 	}
 }
 
-// A node that cannot bind a command to an approval says why, and nothing runs.
-func TestPrepareRefuses(t *testing.T) {
-	c := catalogOf("linux", "system.run", "system.run.prepare")
-	inv, err := c.Invoke("run", commands.Call{Args: mustJSON(`{"command":"python3 x.py","cwd":"/a"}`)})
+// A plan that cannot be read ends the call, and nothing runs.
+func TestWrongPlans(t *testing.T) {
+	c := catalogOf("macos", "system.run", "system.run.prepare")
+	inv, err := c.Invoke("run", commands.Call{Args: mustJSON(`{"command":"python3 x.py","cwd":"/a"}`), Approved: true})
 	if err != nil || string(inv.Params) !=
-		`{"command":["/bin/sh","-lc","python3 x.py"],"cwd":"/a","security":"full","ask":"off"}` {
+		`{"command":["python3","x.py"],"cwd":"/a","security":"full","ask":"off"}` {
 		t.Fatalf("%s %v", inv.Params, err)
 	}
-	for _, a := range []commands.Answer{
-		{Failure: &commands.Failure{Code: "INVALID_REQUEST", Message: "SYSTEM_RUN_DENIED: approval cannot safely bind this"}},
-		{Payload: mustJSON(`{}`)}, {Payload: mustJSON(`{"plan":{"argv":"x"}}`)}, {},
-	} {
+	for _, a := range []commands.Answer{{Payload: mustJSON(`{}`)}, {Payload: mustJSON(`{"plan":{"argv":"x"}}`)}, {}} {
 		if step := commands.After(c, "run", inv, a); step.Invoke != nil || step.Ask != "" || step.Result.Success ||
 			step.Result.Output == "" {
 			t.Errorf("%+v: %+v", a, step)
@@ -141,6 +170,40 @@ func TestPrepareRefuses(t *testing.T) {
 	absent := commands.Answer{Failure: &commands.Failure{Code: "UNAVAILABLE", Message: "command not supported"}}
 	if step := commands.After(c, "run", inv, absent); step.Invoke == nil || step.Invoke.Command != "system.run" {
 		t.Errorf("a node without prepare: %+v", step)
+	}
+}
+
+// A line that is one program with plain arguments is planned as that, any other by a shell.
+func TestBindableLines(t *testing.T) {
+	c := catalogOf("macos", "system.run", "system.run.prepare")
+	for line, want := range map[string]string{
+		`uname -a`:                   `["uname","-a"]`,
+		"  git \t commit -m 'a b' x": `["git","commit","-m","a b","x"]`,
+		`echo "a'b" c=d ''`:          `["echo","a'b","c=d",""]`,
+		`grep a"b"'c'`:               `["grep","abc"]`,
+		`a; b`:                       `["/bin/sh","-c","a; b"]`,
+		`a | b`:                      `["/bin/sh","-c","a | b"]`,
+		`echo $HOME`:                 `["/bin/sh","-c","echo $HOME"]`,
+		`echo "$HOME"`:               `["/bin/sh","-c","echo \"$HOME\""]`,
+		`ls *`:                       `["/bin/sh","-c","ls *"]`,
+		`X=1 ls`:                     `["/bin/sh","-c","X=1 ls"]`,
+		`echo 'a`:                    `["/bin/sh","-c","echo 'a"]`,
+		`ls ~`:                       `["/bin/sh","-c","ls ~"]`,
+		`''`:                         `["/bin/sh","-c","''"]`,
+		"a\nb":                       `["/bin/sh","-c","a\nb"]`,
+	} {
+		args, err := json.Marshal(map[string]string{"command": line})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inv, err := c.Invoke("run", commands.Call{Args: mustJSON(string(args)), Approved: true})
+		var got struct{ Command json.RawMessage }
+		if err == nil {
+			err = json.Unmarshal(inv.Params, &got)
+		}
+		if err != nil || inv.Command != "system.run.prepare" || string(got.Command) != want {
+			t.Errorf("%q: %s, want %s, %v", line, got.Command, want, err)
+		}
 	}
 }
 
