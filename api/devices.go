@@ -27,12 +27,16 @@ func (h *handler) mayChange(c *gin.Context) error {
 
 // mayChange takes one token of a tenant's bucket, or fails with registry.CodeRateLimited.
 func mayChange(c *gin.Context, of *auth.Buckets[string], limit auth.Limit, what string) error {
-	if of.Take(caller(c).Tenant, 1) {
+	return mayChangeMany(c, of, limit, what, 1)
+}
+
+func mayChangeMany(c *gin.Context, of *auth.Buckets[string], limit auth.Limit, what string, n int) error {
+	if of.Take(caller(c).Tenant, float64(n)) {
 		return nil
 	}
 	e := registry.Errorf(registry.CodeRateLimited,
 		"Nothing was changed: this tenant made too many %s in a short time. Retry later.", what)
-	e.RetryAfter = time.Duration(float64(time.Second) / limit.Rate)
+	e.RetryAfter = time.Duration(float64(n) * float64(time.Second) / limit.Rate)
 	return e
 }
 

@@ -47,6 +47,7 @@ func (h *handler) pairingRoutes() []route {
 		{http.MethodGet, "/api/devices/:id", approvers, nil, h.getDevice},
 		{http.MethodPut, "/api/devices/:id", approvers, nil, h.audited(registry.AuditDeviceUpdate, h.renameDevice)},
 		{http.MethodDelete, "/api/devices/:id", approvers, nil, h.audited(registry.AuditDeviceRevoke, h.revokeDevice)},
+		{http.MethodPost, "/api/devices/import", admins, nil, h.audited(registry.AuditDeviceImport, h.importNodes)},
 		{http.MethodPost, "/api/devices/:id/rotate", admins, nil,
 			h.audited(registry.AuditDeviceRotate, h.rotateDevice)},
 		{http.MethodPost, "/api/devices/:id/tools", approvers, nil,

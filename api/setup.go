@@ -1,10 +1,14 @@
 package api
 
 import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"fmt"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/registry"
@@ -52,4 +56,51 @@ func (h *handler) nodeURL(r *http.Request) string {
 		}
 	}
 	return base + h.NodePath
+}
+
+// maxImported is how many nodes one request imports. Each is a change that deviceChanges counts.
+const maxImported = 50
+
+// importNodes pairs nodes of an OpenClaw installation. It is for admins, who vouch for the keys. A node that cannot be
+// paired does not keep the others from it.
+func (h *handler) importNodes(c *gin.Context, _ *params) error {
+	body, err := h.readBody(c)
+	if err != nil {
+		return err
+	}
+	r, err := readStrict[wire.ImportRequest](body, map[string]string{"nodes": "a list of nodes"})
+	if err != nil {
+		return err
+	}
+	nodes := r.said.Nodes
+	if len(nodes) == 0 || len(nodes) > maxImported {
+		return wrongType("nodes", fmt.Sprintf("a list of 1 to %d nodes", maxImported))
+	}
+	if err := mayChangeMany(c, h.changes, deviceChanges, "changes of paired devices", len(nodes)); err != nil {
+		return err
+	}
+	ctx, done := storeContext(c), 0
+	report := wire.ImportReport{Nodes: make([]wire.ImportedState, len(nodes))}
+	for i, n := range nodes {
+		key, err := base64.RawURLEncoding.DecodeString(n.PublicKey)
+		if err != nil {
+			return wrongType("public_key", "an Ed25519 key, 32 bytes in base64url without padding")
+		}
+		state, err := h.Pairing.Import(ctx, h.approver(c), pairing.Imported{
+			PublicKey: ed25519.PublicKey(key), TokenDigest: n.TokenDigest, User: r.said.User, Name: n.Name,
+			Tools: n.Tools,
+		})
+		report.Nodes[i] = wire.ImportedState{DeviceID: pairing.NodeID(key), Status: string(state)}
+		if problem := registry.AsError(err); err != nil {
+			if problem.Code == registry.CodeStoreUnavailable {
+				return err
+			}
+			report.Nodes[i].Status, report.Nodes[i].Reason = "refused", auth.ProblemOf(problem).Detail
+		}
+		if state == pairing.ImportDone {
+			done++
+		}
+	}
+	noteAudit(c, auditDetail{reason: fmt.Sprintf("imported %d of %d OpenClaw nodes", done, len(nodes))})
+	return h.writeUncached(c, http.StatusOK, report)
 }

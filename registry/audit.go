@@ -70,6 +70,7 @@ const (
 	AuditDeviceRevoke  = "device.revoke"
 	AuditDeviceRotate  = "device.rotate" // the credential of a paired device got a new secret
 	AuditDeviceTools   = "device.tools"  // tools of a paired device were approved
+	AuditDeviceImport  = "device.import" // nodes of an OpenClaw installation were paired
 	AuditDeviceWake    = "device.wake"   // how a device is woken was set or removed
 	AuditApprovalAsk   = "approval.ask"
 	AuditApproval      = "approval.decide"
@@ -95,6 +96,7 @@ func AuditActions() []string {
 		AuditApprovalAsk, AuditApproval, AuditGrantRevoke, AuditPolicyReload, AuditSessionKick, AuditSessionRename, AuditTurnAbort,
 		AuditCallCancel, AuditDoctor, AuditBackup, AuditTenantKey, AuditTenantBudget, AuditBudgetWarning,
 		AuditBudgetSpent, AuditKeyRotate, AuditDeviceRotate, AuditDeviceWake, AuditUserErase, AuditDefaultDevice,
+		AuditDeviceImport,
 	}
 }
 

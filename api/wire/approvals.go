@@ -255,6 +255,39 @@ type SetupRequest struct {
 	URL string `json:"url,omitempty"`
 }
 
+// ImportRequest is a request to pair nodes of an OpenClaw installation.
+//
+//schema:closed
+type ImportRequest struct {
+	User  string         `json:"user,omitempty"` // owner of the nodes. Absent: none in particular
+	Nodes []ImportedNode `json:"nodes" schema:"minItems=1,maxItems=50"`
+}
+
+// ImportedNode is a node that is paired with an OpenClaw gateway.
+//
+//schema:closed
+type ImportedNode struct {
+	PublicKey string `json:"public_key"` // 32 bytes in base64url without padding
+
+	// The SHA-256 of the node's token. The node connects with the token, and gets a credential of Farhand in its place.
+	TokenDigest string `json:"token_sha256" schema:"pattern=^[0-9a-f]{64}$"`
+
+	Name  string   `json:"name,omitempty"`                       // for people
+	Tools []string `json:"tools,omitzero" schema:"maxItems=128"` // names or globs of tools that it may offer
+}
+
+// ImportReport says what became of imported nodes.
+type ImportReport struct {
+	Nodes []ImportedState `json:"nodes"` // in the order of the request
+}
+
+// ImportedState is what became of an imported node.
+type ImportedState struct {
+	DeviceID string `json:"device_id"`
+	Status   string `json:"status" schema:"enum=imported|exists|refused"`
+	Reason   string `json:"reason,omitempty"` // with `refused`
+}
+
 // SetupCode pairs one OpenClaw node without a question to an approver. It is returned only once.
 type SetupCode struct {
 	Code      string `json:"setup_code"` // to type in, or to scan as a QR code

@@ -66,6 +66,7 @@ func (a *application) importCommand() *cobra.Command {
 	passphraseVar(cmd, &passphraseFile)
 	cmd.Flags().BoolVar(&overwrite, "overwrite", false,
 		"replace documents and conversations that have changed since the export")
+	cmd.AddCommand(a.importOpenClawCommand())
 	return cmd
 }
 

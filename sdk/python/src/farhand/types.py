@@ -310,6 +310,7 @@ AuditAction = Literal[
     "pair.ask",
     "pair.look",
     "pair.decide",
+    "pair.setup",
     "device.update",
     "device.revoke",
     "device.tools",
@@ -1146,6 +1147,10 @@ class Device(_Device, total=False):
     looks_like: str
     """The device_id of another paired device that looks similar."""
     name: str
+    node: bool
+    """It is an OpenClaw node."""
+    renews_credential: bool
+    """It gets a new credential when it next connects."""
     round_trip_ms: RoundTrip
     user_id: str
 
@@ -1216,6 +1221,10 @@ class DeviceRow(_DeviceRow, total=False):
     looks_like: str
     """The device_id of another paired device that looks similar."""
     name: str
+    node: bool
+    """It is an OpenClaw node."""
+    renews_credential: bool
+    """It gets a new credential when it next connects."""
     round_trip_ms: RoundTrip
     user_id: str
 
@@ -2076,6 +2085,8 @@ class _Pairing(TypedDict):
 class Pairing(_Pairing, total=False):
     """A pairing request, as shown to its approver."""
 
+    client: str
+    """Program and version, of an OpenClaw node."""
     device_name: str
     key_fingerprint: str
     """Of the public key, if the device has one."""
@@ -2551,8 +2562,6 @@ class RotateRequest(TypedDict, total=False):
 class _RotatedDevice(TypedDict):
     """The members of RotatedDevice that are always there."""
 
-    credential: str
-    """The bearer token, returned only once."""
     device_id: str
     id: str
 
@@ -2560,7 +2569,11 @@ class _RotatedDevice(TypedDict):
 class RotatedDevice(_RotatedDevice, total=False):
     """The new credential of a paired device."""
 
+    credential: str
+    """The bearer token, returned only once. Absent with `on_next_connection`."""
     former_secret: FormerSecret
+    on_next_connection: bool
+    """The device is an OpenClaw node: it gets the new credential itself, when it next connects."""
 
 
 RoundTrip = int
@@ -2722,6 +2735,33 @@ class SessionState(_SessionState, total=False):
     """Whether a turn of a session is running, and since when."""
 
     turn_started_at: Time
+
+
+class SetupCode(TypedDict):
+    """SetupCode pairs one OpenClaw node without a question to an approver. It is returned only once."""
+
+    expires_at: Time
+    pair_url: str
+    """The same as a link, `oc-pair://` and the code."""
+    setup_code: str
+    """To type in, or to scan as a QR code."""
+    url: str
+    """Where the node connects."""
+
+
+class SetupRequest(TypedDict, total=False):
+    """A request for a setup code."""
+
+    name: str
+    """For people. Absent: the node's own name."""
+    tools: list[str]
+    """Names or globs of the tools that it may offer. Absent: those that it declares when it pairs."""
+    url: str
+    """Where the node connects: ws:// or wss://, with the path. Absent: the gateway's public URL or, if it has none, the
+    address of this request.
+    """
+    user: str
+    """The node's user. Absent: the approver."""
 
 
 class SignIn(TypedDict, total=False):

@@ -755,9 +755,13 @@ export type Device = {
   /** The device_id of another paired device that looks similar. */
   looks_like?: string;
   name?: string;
+  /** It is an OpenClaw node. */
+  node?: boolean;
   /** Whether the device is connected now. */
   online: boolean;
   rejected: Array<string>;
+  /** It gets a new credential when it next connects. */
+  renews_credential?: boolean;
   round_trip_ms?: RoundTrip;
   /** Names and globs that were approved in advance. */
   tools: Array<string>;
@@ -814,8 +818,12 @@ export type DeviceRow = {
   /** The device_id of another paired device that looks similar. */
   looks_like?: string;
   name?: string;
+  /** It is an OpenClaw node. */
+  node?: boolean;
   /** Whether the device is connected now. */
   online: boolean;
+  /** It gets a new credential when it next connects. */
+  renews_credential?: boolean;
   round_trip_ms?: RoundTrip;
   /** Names and globs that were approved in advance. */
   tools: Array<string>;
@@ -1416,6 +1424,8 @@ export type PairStatus = {
 export type Pairing = {
   /** A device with this device_id is already paired. */
   already_paired: boolean;
+  /** Program and version, of an OpenClaw node. */
+  client?: string;
   created_at: Time;
   device_id: string;
   device_name?: string;
@@ -1757,11 +1767,13 @@ export type RotateRequest = {
 
 /** The new credential of a paired device. */
 export type RotatedDevice = {
-  /** The bearer token, returned only once. */
-  credential: string;
+  /** The bearer token, returned only once. Absent with `on_next_connection`. */
+  credential?: string;
   device_id: string;
   former_secret?: FormerSecret;
   id: string;
+  /** The device is an OpenClaw node: it gets the new credential itself, when it next connects. */
+  on_next_connection?: boolean;
 };
 
 /** From the last ping to its pong, in milliseconds, rounded up. Absent: not known yet. */
@@ -1878,6 +1890,29 @@ export type SessionState = {
   session_id: SessionID;
   state: "idle" | "running";
   turn_started_at?: Time;
+};
+
+/** SetupCode pairs one OpenClaw node without a question to an approver. It is returned only once. */
+export type SetupCode = {
+  expires_at: Time;
+  /** The same as a link, `oc-pair://` and the code. */
+  pair_url: string;
+  /** To type in, or to scan as a QR code. */
+  setup_code: string;
+  /** Where the node connects. */
+  url: string;
+};
+
+/** A request for a setup code. */
+export type SetupRequest = {
+  /** For people. Absent: the node's own name. */
+  name?: string;
+  /** Names or globs of the tools that it may offer. Absent: those that it declares when it pairs. */
+  tools?: Array<string>;
+  /** Where the node connects: ws:// or wss://, with the path. Absent: the gateway's public URL or, if it has none, the address of this request. */
+  url?: string;
+  /** The node's user. Absent: the approver. */
+  user?: string;
 };
 
 /** How people sign in at the console. */

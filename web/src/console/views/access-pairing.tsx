@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { path } from "../../api/client";
-import type { Pairing as Request, PairingDecision, PairingList } from "../../api/types";
+import type { Pairing as Request, PairingDecision, PairingList, SetupCode } from "../../api/types";
 import { useLoaded } from "../../ui/load";
 import { NotYet } from "../../ui/notyet";
 import { Button, Copy, Dialog, Empty, Field, notify, Panel, Time } from "../../ui/parts";
@@ -31,7 +31,10 @@ export function Pairing() {
   }
   return (
     <div class="halves">
-      <NewDevice onFound={(request, code) => setChosen({ request, code })} />
+      <div class="stack">
+        <NewDevice onFound={(request, code) => setChosen({ request, code })} />
+        <NewNode />
+      </div>
       <Panel title={text.waiting} flush>
         {requests.value ? (
           <Requests list={requests.value.pairings} onReview={(request) => setChosen({ request })} />
@@ -100,6 +103,44 @@ function NewDevice({ onFound }: { onFound: (request: Request, code: string) => v
             {text.find}
           </Button>
         </form>
+      </div>
+    </Panel>
+  );
+}
+
+// NewNode makes setup codes, each of which pairs one OpenClaw node.
+function NewNode() {
+  const [made, setMade] = useState<SetupCode>();
+  const command = made && `openclaw node run --pair ${made.pair_url}`;
+  return (
+    <Panel title={text.node.title}>
+      <div class="stack">
+        <p class="muted">{text.node.text}</p>
+        {made && (
+          <>
+            <QR text={made.setup_code} label={text.node.qr} />
+            <dl class="commands">
+              <dt class="hidden">{text.node.code}</dt>
+              <dd>
+                <code>{made.setup_code}</code>
+                <Copy text={made.setup_code} />
+              </dd>
+              <dt class="hidden">{text.node.command}</dt>
+              <dd>
+                <code>{command}</code>
+                <Copy text={command!} />
+              </dd>
+            </dl>
+            <p class="muted">
+              {text.node.url(made.url)} {text.facts.expires}: <Time at={made.expires_at} />
+            </p>
+          </>
+        )}
+        <div>
+          <Button onClick={async () => setMade(await client.post<SetupCode>("/api/pairings/setup", {}))}>
+            {made ? text.node.another : text.node.make}
+          </Button>
+        </div>
       </div>
     </Panel>
   );
@@ -217,6 +258,12 @@ function Facts({ request }: { request: Request }) {
         <>
           <dt>{text.facts.platform}</dt>
           <dd class="bidi">{request.platform}</dd>
+        </>
+      )}
+      {request.client && (
+        <>
+          <dt>{text.facts.client}</dt>
+          <dd class="bidi">{request.client}</dd>
         </>
       )}
       <dt>{text.facts.from}</dt>

@@ -1,0 +1,1 @@
+import{_ as e,c as t,u as n}from"./qr-BdRkwxxK.js";function r({loaded:r}){return r.error===void 0?e(n,{}):e(t,{error:r.error,retry:r.reload})}export{r as t};

@@ -1,1 +1,0 @@
-import{_ as e,c as t,u as n}from"./qr-DR0KHJVt.js";function r({loaded:r}){return r.error===void 0?e(n,{}):e(t,{error:r.error,retry:r.reload})}export{r as t};
