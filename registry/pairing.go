@@ -59,7 +59,7 @@ type Pairing struct {
 const nodeIDLength = 24
 
 // NodePairingID returns the id of a node's request. The part before the dot follows from the device id, so that a node
-// has one request at a time. The version tells it from the earlier requests that it superseded.
+// has one request at a time. The version, which is the code, tells it from the earlier requests that it superseded.
 func NodePairingID(deviceID, version string) string {
 	return "n" + deviceID[:min(nodeIDLength, len(deviceID))] + "." + version
 }

@@ -49,7 +49,7 @@ type Config struct {
 	Uploads       Uploads       // stores files that are too large for a result; nil: files are rejected
 
 	MaxFrame     int64         // bytes of a device's message; default 1 MiB; more is read to report the limit
-	MaxNodeFrame int64         // bytes of a frame of an OpenClaw node; default 25 MiB, as OpenClaw's gateway
+	MaxNodeFrame int64         // bytes of a frame of an OpenClaw node; default 25 MiB, at most MaxUnfinished
 	MaxOutput    int64         // bytes of a tool's output; default 4 MiB, or MaxFrame if only MaxFrame is set
 	MaxOutbound  int           // bytes queued for one device before it is closed as slow; default 4 MiB
 	PingInterval time.Duration // default 20 s
@@ -105,7 +105,8 @@ func (c *Config) fill() error {
 	setDefault(&c.FrameBurst, 1000)
 	setDefault(&c.MessageTimeout, 30*time.Second)
 	setDefault(&c.MaxUnfinished, 64<<20)
-	c.MaxUnfinished = max(c.MaxUnfinished, 4*c.maxAnswer(), 2*c.MaxNodeFrame)
+	c.MaxUnfinished = max(c.MaxUnfinished, 4*c.maxAnswer())
+	c.MaxNodeFrame = min(c.MaxNodeFrame, c.MaxUnfinished)
 	setDefault(&c.MaxUnsent, 256<<20)
 	c.MaxUnsent = max(c.MaxUnsent, 4*int64(c.MaxOutbound))
 	setDefault(&c.MaxSockets, 100_000)

@@ -146,6 +146,7 @@ func (c *conn) tooBig(answered string) {
 	c.failAnswer(answered, bad)
 	if c.node != nil && answered != "" { // a node does not repeat its answers
 		c.fail(bad)
+		_ = c.node.Acknowledge(answered, true) // the error was the answer to its request
 		return
 	}
 	_ = c.send(errorFrame(bad.Code, bad.Message)) // if the outbox is full, the close frame says the same

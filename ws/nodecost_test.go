@@ -1,10 +1,10 @@
 package ws_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,21 +87,18 @@ func TestNodeCallsAreAsFast(t *testing.T) {
 		must(t, conn.SetReadDeadline(time.Time{}))
 	}
 	go answerWith(device, func(text []byte) string {
-		var f struct{ Type, ID string }
-		if json.Unmarshal(text, &f) != nil || f.Type != "tool_call_request" {
+		id := idOf(text, `{"type":"tool_call_request","id":"`)
+		if id == "" {
 			return ""
 		}
-		return `{"type":"tool_result","id":"` + f.ID + `","output":{"seen":[1,2,3]}}`
+		return `{"type":"tool_result","id":"` + id + `","output":{"seen":[1,2,3]}}`
 	})
 	go answerWith(node, func(text []byte) string {
-		var f struct {
-			Event   string
-			Payload struct{ ID string }
-		}
-		if json.Unmarshal(text, &f) != nil || f.Event != "node.invoke.request" {
+		id := idOf(text, `{"type":"event","event":"node.invoke.request","payload":{"id":"`)
+		if id == "" {
 			return ""
 		}
-		return `{"type":"req","id":"` + f.Payload.ID + `","method":"node.invoke.result","params":{"id":"` + f.Payload.ID +
+		return `{"type":"req","id":"` + id + `","method":"node.invoke.result","params":{"id":"` + id +
 			`","nodeId":"` + key.ID + `","ok":true,"payload":{"seen":[1,2,3]}}}`
 	})
 	var ratio float64
@@ -119,11 +116,21 @@ func TestNodeCallsAreAsFast(t *testing.T) {
 		native, node := median(took["native"]), median(took[key.ID])
 		ratio = float64(node) / float64(native)
 		t.Logf("p50 of a call: device %v, node %v, ratio %.2f", native, node, ratio)
-		if ratio <= 1.2 {
+		if ratio <= maxNodeRatio {
 			return
 		}
 	}
 	t.Errorf("a call to a node takes %.2f times as long", ratio)
+}
+
+// idOf returns the id after the beginning of a frame, empty for other frames. The peers cost as little as they can.
+func idOf(text []byte, begin string) string {
+	rest, ok := strings.CutPrefix(string(text), begin)
+	if !ok {
+		return ""
+	}
+	id, _, _ := strings.Cut(rest, `"`)
+	return id
 }
 
 func median(took []time.Duration) time.Duration {

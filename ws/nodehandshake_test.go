@@ -111,7 +111,7 @@ func TestNodeFirstFrame(t *testing.T) {
 // Strangers are bounded: by the size of the first frame, by all they send before it is complete, and by time.
 func TestNodeStrangersAreBounded(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, func(c *ws.Config) { c.MessageTimeout = 300 * time.Millisecond })
+	g := newGateway(t)
 	big, _ := g.dialNode(newKey(t))
 	big.send(strings.Repeat("x", 64<<10+1))
 	big.closed(websocket.CloseMessageTooBig, "")
@@ -124,6 +124,7 @@ func TestNodeStrangersAreBounded(t *testing.T) {
 	}
 	many.closed(websocket.CloseMessageTooBig, "")
 
+	g = newGateway(t, func(c *ws.Config) { c.MessageTimeout = 300 * time.Millisecond })
 	silent, _ := g.dialNode(newKey(t))
 	silent.closed(websocket.ClosePolicyViolation, "connect timeout")
 

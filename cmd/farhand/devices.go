@@ -247,7 +247,7 @@ const pairingIDLength = 24
 // decidePairing decides or shows the request with a code or an id, and prints it.
 func (a *application) decidePairing(ctx context.Context, r remote, which string, body wire.PairingDecision) error {
 	path := "/api/pairings"
-	if len(which) == pairingIDLength || strings.Contains(which, ".") { // the id of a node's request has a dot
+	if len(which) == pairingIDLength { // the id of a node's request is longer, and counts as its code
 		path += "/" + url.PathEscape(which)
 	} else {
 		body.Code = which

@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,9 +23,11 @@ const (
 // approvedSuffix ends the ids of invocations for a call that a person decided.
 const approvedSuffix = ".approved"
 
-// call is a call that the node runs.
+// call is a call that the node runs, or has answered.
 type call struct {
 	id      string // of the call
+	wire    string // of its invocation; empty: it is not running
+	request string // id of the request with its answer, which is to be acknowledged
 	tool    string
 	catalog commands.Catalog // the one that the call began with
 	inv     commands.Invocation
@@ -53,61 +56,89 @@ func (m *Machine) Call(id, tool string, c commands.Call) ([]byte, error) {
 }
 
 // Next returns the frame for what a call needs next. left is how long its caller still waits. It returns nil if the
-// call has ended.
+// call has begun again.
 func (m *Machine) Next(s *Step, left time.Duration) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.current[s.Call] != "" { // the call began again
+	if m.runningLocked(s.Call) != nil {
 		return nil
 	}
 	return m.invokeLocked(s.call, *s.invoke, left)
 }
 
-// invokeLocked makes a call the one that its new invocation's id names. The id of the first is the call's
-// own, unless a person decided the call.
+// invokeLocked makes a call the one that its new invocation's id names. The id of the first is the call's own, unless a
+// person decided the call.
 func (m *Machine) invokeLocked(c *call, inv commands.Invocation, left time.Duration) []byte {
-	if m.calls == nil {
-		m.calls, m.current = make(map[string]*call), make(map[string]string)
-	}
 	c.steps++
 	c.inv, c.next, c.early, c.torn = inv, 0, nil, false
-	id := c.id + c.suffix
+	c.wire = c.id + c.suffix
 	if c.steps > 1 {
-		id += "." + strconv.Itoa(c.steps)
+		c.wire += "." + strconv.Itoa(c.steps)
 	}
-	m.calls[id], m.current[c.id] = c, id
+	if !slices.Contains(m.calls, c) {
+		m.calls = append(m.calls, c)
+	}
 	if inv.Timeout > 0 {
 		left = min(left, inv.Timeout)
 	}
-	return invokeFrame(id, m.cfg.NodeID, inv, left)
+	return invokeFrame(c.wire, m.cfg.NodeID, inv, left)
+}
+
+// runningLocked returns the call with this id that the node runs, nil if there is none.
+func (m *Machine) runningLocked(callID string) *call {
+	for _, c := range m.calls {
+		if c.id == callID && c.wire != "" {
+			return c
+		}
+	}
+	return nil
+}
+
+// invokedLocked returns the call of an invocation, nil if the node runs none with this id.
+func (m *Machine) invokedLocked(wire string) *call {
+	for _, c := range m.calls {
+		if c.wire == wire && wire != "" {
+			return c
+		}
+	}
+	return nil
 }
 
 // End reports that a call needs no answer any more.
 func (m *Machine) End(callID string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.endLocked(callID)
+	m.endLocked(m.runningLocked(callID))
 }
 
-func (m *Machine) endLocked(callID string) (id string) {
-	id = m.current[callID]
-	if id == "" {
+// endLocked makes a call one that the node does not run. It is kept while its answer is to be acknowledged.
+func (m *Machine) endLocked(c *call) (wire string) {
+	if c == nil {
 		return ""
 	}
-	m.dropEarlyLocked(m.calls[id])
-	delete(m.calls, id)
-	delete(m.current, callID)
-	if len(m.calls) == 0 {
-		m.calls, m.current = nil, nil // an idle connection keeps no maps
+	m.dropEarlyLocked(c)
+	wire, c.wire = c.wire, ""
+	if c.request == "" {
+		m.removeLocked(c)
 	}
-	return id
+	return wire
+}
+
+func (m *Machine) removeLocked(c *call) {
+	i := slices.Index(m.calls, c)
+	if i < 0 {
+		return
+	}
+	if m.calls = slices.Delete(m.calls, i, i+1); len(m.calls) == 0 {
+		m.calls = nil // an idle connection keeps no memory for calls
+	}
 }
 
 // Cancel is End for a call that the node should stop. It returns the frame for the node, nil if it needs none.
 func (m *Machine) Cancel(callID string) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	id := m.endLocked(callID)
+	id := m.endLocked(m.runningLocked(callID))
 	if id == "" {
 		return nil
 	}
@@ -118,28 +149,24 @@ func (m *Machine) Cancel(callID string) []byte {
 }
 
 // callOf returns the id of the call of an invocation, empty if the node runs none with this id.
-func (m *Machine) callOf(id string) string {
+func (m *Machine) callOf(wire string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if c := m.calls[id]; c != nil {
+	if c := m.invokedLocked(wire); c != nil {
 		return c.id
 	}
 	return ""
 }
 
 // take ends an invocation that the node has answered. It returns nil if there is none with this id.
-func (m *Machine) take(id, request string) *call {
+func (m *Machine) take(wire, request string) *call {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := m.calls[id]
-	if c == nil {
-		return nil
+	c := m.invokedLocked(wire)
+	if c != nil {
+		c.request = request
+		m.endLocked(c)
 	}
-	m.endLocked(c.id)
-	if m.answered == nil {
-		m.answered = make(map[string]string)
-	}
-	m.answered[c.id] = request
 	return c
 }
 
@@ -148,14 +175,17 @@ func (m *Machine) take(id, request string) *call {
 func (m *Machine) Acknowledge(callID string, ignored bool) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	request, ok := m.answered[callID]
-	if !ok {
-		return nil
+	for _, c := range m.calls {
+		if c.id != callID || c.request == "" {
+			continue
+		}
+		frame := settled(c.request, ignored)
+		if c.request = ""; c.wire == "" {
+			m.removeLocked(c)
+		}
+		return frame
 	}
-	if delete(m.answered, callID); len(m.answered) == 0 {
-		m.answered = nil
-	}
-	return settled(request, ignored)
+	return nil
 }
 
 // progress returns the chunks of a call that are complete with this one, in order. ignored means that it is not
@@ -163,7 +193,7 @@ func (m *Machine) Acknowledge(callID string, ignored bool) []byte {
 func (m *Machine) progress(id string, seq int64, chunk string) (callID string, chunks []string, ignored bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := m.calls[id]
+	c := m.invokedLocked(id)
 	if c == nil || c.torn || seq < c.next {
 		return "", nil, true
 	}

@@ -62,10 +62,14 @@ func (m *Machine) Decode(data []byte) (frame any, values int, err error) {
 
 // decodeResult decodes the answer to an invocation, and decides what follows.
 func (m *Machine) decodeResult(f *fields.Object) (frame any, values int, err error) {
-	p, mistake := f.Inner("params", "is required")
-	if mistake != "" {
+	var buffer [fields.Few]strictjson.Member
+	members, mistake, _ := fields.Split(buffer[:0], f.Value("params"))
+	if mistake != "" || members == nil {
 		return nil, 0, fields.Invalid("invalid node.invoke.result params: %s", mistake)
 	}
+	var bad *fields.Error
+	object := fields.New(members, &bad)
+	p := &object
 	id, ok := p.Text("id"), p.OptionalBool("ok")
 	if ok == nil {
 		p.Fail("ok", "is required")

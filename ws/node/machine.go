@@ -56,10 +56,8 @@ type Machine struct {
 
 	mu       sync.Mutex
 	catalog  commands.Catalog
-	calls    map[string]*call  // by the id of their invocation; nil: none
-	current  map[string]string // the same ids by call; nil: none
-	answered map[string]string // ids of requests with answers that are not acknowledged yet, by call; nil: none
-	buffered int               // bytes of progress that came early
+	calls    []*call // those that run, and those whose answers are not acknowledged yet; few at a time
+	buffered int     // bytes of progress that came early
 }
 
 // New returns the machine of a new connection.

@@ -111,10 +111,11 @@ func networkOf(source netip.Prefix) string {
 
 // noteAsked records a request in the log and the audit log, that of the default tenant while the tenant is unknown.
 func (s *Service) noteAsked(p registry.Pairing, source netip.Prefix) {
-	s.cfg.Log.Info("a device requests pairing", "pairing", p.ID, "device", p.DeviceID, "source", source)
+	id, _, _ := strings.Cut(p.ID, ".") // without a node's code
+	s.cfg.Log.Info("a device requests pairing", "pairing", id, "device", p.DeviceID, "source", source)
 	e := registry.AuditEntry{
 		Tenant: cmp.Or(p.Tenant, registry.DefaultTenant), Actor: registry.AuditActor{Source: auth.SourceName(source)},
-		Action: registry.AuditPairAsk, Target: p.ID, DeviceID: p.DeviceID,
+		Action: registry.AuditPairAsk, Target: id, DeviceID: p.DeviceID,
 	}
 	e.Decide(nil)
 	s.cfg.Audit.Note(e)
@@ -151,8 +152,12 @@ func newCode() string {
 	return string(random)
 }
 
-// readCode parses a code that a person typed. Empty: it cannot be a code.
+// readCode parses a code that a person typed, or the id of a node's request, which ends with its code. Empty: it is
+// neither.
 func readCode(typed string) string {
+	if _, code, ok := strings.Cut(typed, "."); ok {
+		typed = code
+	}
 	code := strings.ToUpper(strings.NewReplacer("-", "", " ", "").Replace(typed))
 	if len(code) != codeLength || strings.Trim(code, codeAlphabet) != "" {
 		return ""

@@ -47,7 +47,7 @@ type AdmittedNode struct {
 // NodePending is the error for a node whose request waits for an approver. The node connects again later.
 type NodePending struct {
 	ID        string // of the request; the same each time the node asks before the decision
-	Code      string // the approver types it; the same each time
+	Code      string // the approver types it; the same each time. ID ends with it, in lower case and without the hyphen
 	ExpiresIn time.Duration
 }
 

@@ -104,6 +104,9 @@ func TestNodeIsPairedByItsCode(t *testing.T) {
 	if got, err := f.Collect(t.Context(), "fhr_"+strings.Repeat("a", 43)); err == nil {
 		t.Errorf("collected by a secret: %+v", got)
 	}
+	if _, err := f.Find(t.Context(), admin(), first.ID); err != nil {
+		t.Errorf("by the id, which the node host shows: %v", err)
+	}
 	v, err := f.Find(t.Context(), admin(), first.Code)
 	f.must(err)
 	if v.DeviceID != n.DeviceID || v.Client != n.Client || len(v.Tools) != 2 {
@@ -398,4 +401,46 @@ func TestImportedNodeKeepsItsCredentialOnce(t *testing.T) {
 	if got, err := f.admit(n); err != nil || got.Token != "" {
 		t.Errorf("with its new credential: %+v, %v", got, err)
 	}
+}
+
+// TestLogsHaveNoCodeOfANode: the id of its request has it.
+func TestLogsHaveNoCodeOfANode(t *testing.T) {
+	var log strings.Builder
+	var audit noted
+	f := newNodes(t, func(c *pairing.Config) {
+		c.Log, c.Audit = slog.New(slog.NewTextHandler(&log, nil)), &audit
+	})
+	p := f.pending(f.node())
+	code := strings.ToLower(strings.ReplaceAll(p.Code, "-", ""))
+	if !strings.HasSuffix(p.ID, "."+code) || strings.Contains(log.String(), code) || log.Len() == 0 {
+		t.Errorf("id %s, log %s", p.ID, log.String())
+	}
+	if len(audit) != 1 || strings.Contains(audit[0].Target, code) {
+		t.Errorf("audit: %+v", audit)
+	}
+}
+
+func TestImportPairsANodeOnce(t *testing.T) {
+	f := newNodes(t)
+	n := f.node(func(n *pairing.Node) { n.DeviceToken = strings.Repeat("t0ken", 9) })
+	in := pairing.Imported{
+		PublicKey: n.PublicKey, TokenDigest: auth.SecretDigest(n.DeviceToken), Name: "Desk", Tools: []string{"run"},
+	}
+	for _, want := range []pairing.ImportState{pairing.ImportDone, pairing.ImportExists} {
+		if got, err := f.Import(t.Context(), admin(), in); err != nil || got != want {
+			t.Errorf("%q, %v, want %q", got, err, want)
+		}
+	}
+	if got, err := f.admit(n); err != nil || got.Token == "" {
+		t.Errorf("admitted: %+v, %v", got, err)
+	}
+	in.PublicKey = f.node().PublicKey
+	_, err := f.Import(t.Context(), admin(), in)
+	f.want("the token of another node", err, registry.CodeInvalidRequest)
+	in.TokenDigest = "abc"
+	_, err = f.Import(t.Context(), admin(), in)
+	f.want("a malformed digest", err, registry.CodeInvalidRequest)
+	in.PublicKey = nil
+	_, err = f.Import(t.Context(), admin(), in)
+	f.want("no key", err, registry.CodeInvalidRequest)
 }

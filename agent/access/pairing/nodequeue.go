@@ -2,7 +2,6 @@ package pairing
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"net/http"
 	"net/netip"
@@ -18,7 +17,6 @@ const (
 	nodeRenewals = 12               // a request lives for at most this many Config.TTL, while its node asks again
 	nodeDecided  = time.Hour        // how long an approval waits for its node, and a rejection stands
 	nodeGrace    = 10 * time.Minute // how long a new credential can be given again, by the key alone
-	nodeVersion  = 8                // characters that tell a node's requests apart
 )
 
 // nodePolls limits how often nodes of one source may ask again on a pod.
@@ -70,6 +68,9 @@ func (s *Service) askAsNode(ctx context.Context, r *http.Request, n Node) (Admit
 	}
 }
 
+// The id of a node's request ends with its code, because OpenClaw's node host shows people the id, and no other text of
+// the gateway. So whoever knows the id can approve the request, and logs have only its beginning.
+
 // pend stores a request or renews the one before, nil if there is none. It returns *NodePending or why it failed.
 func (s *Service) pend(ctx context.Context, n Node, source netip.Prefix, before *registry.Pairing) error {
 	p := registry.Pairing{
@@ -84,9 +85,8 @@ func (s *Service) pend(ctx context.Context, n Node, source netip.Prefix, before 
 			RetryIn(time.Duration(float64(time.Second) / Asks().Rate))
 	}
 	for range codeAttempts {
-		p.ID = registry.NodePairingID(n.DeviceID, strings.ToLower(rand.Text()[:nodeVersion]))
 		p.Code = newCode()
-		p.CodeDigest = codeDigest(p.Code)
+		p.ID, p.CodeDigest = registry.NodePairingID(n.DeviceID, strings.ToLower(p.Code)), codeDigest(p.Code)
 		stored, err := s.cfg.Store.AskPairing(ctx, p, s.cfg.TTL, nodeRenewals*s.cfg.TTL)
 		switch {
 		case errors.Is(err, registry.ErrCodeTaken):
