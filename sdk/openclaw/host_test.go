@@ -103,10 +103,13 @@ func (h *host) start(args ...string) {
 }
 
 // connect starts the node host with the address of the gateway.
-func (h *host) connect(args ...string) {
+func (h *host) connect() {
 	h.t.Helper()
 	name, port, _ := strings.Cut(h.addr, ":")
-	args = append([]string{"--host", name, "--port", port, "--display-name", "tested " + h.version}, args...)
+	args := []string{"--host", name, "--port", port, "--display-name", "tested " + h.version}
+	if path := nodePath(h.version); path != "/" {
+		args = append(args, "--context-path", path)
+	}
 	h.start(args...)
 }
 

@@ -34,14 +34,20 @@ func TestOpenClaw(t *testing.T) {
 	if program == "" {
 		program = buildFarhand(t)
 	}
-	results := map[string]*results{}
+	found := map[string]*results{}
 	for _, version := range versions(t) {
-		t.Run(version, func(t *testing.T) {
-			results[version] = testVersion(t, program, version)
-		})
+		found[version] = &results{protocol: protocolOf(version)}
 	}
+	t.Run("of", func(t *testing.T) {
+		for version, r := range found {
+			t.Run(version, func(t *testing.T) {
+				t.Parallel() // the node hosts load for most of the time
+				testVersion(t, program, version, r)
+			})
+		}
+	})
 	if *chosen == "pinned" && !t.Failed() {
-		holdDocument(t, matrix(results))
+		holdDocument(t, matrix(found))
 	}
 }
 
@@ -89,13 +95,13 @@ type bench struct {
 	device  string // the node's id
 }
 
-func testVersion(t *testing.T, program, version string) *results {
+func testVersion(t *testing.T, program, version string, found *results) {
 	redis := redistest.Single(t)
 	model, blobs := startModel(t), t.TempDir()
-	b := &bench{t: t, version: version, results: &results{protocol: protocolOf(version)}}
+	b := &bench{t: t, version: version, results: found}
 	for i := range b.pods {
 		b.pods[i] = startPod(t, program, string(rune('a'+i)),
-			"FARHAND_REDIS_URL="+redis, "FARHAND_PAIRING=open", "FARHAND_POD_LEASE=3s", "FARHAND_DRAIN_TIMEOUT=20s",
+			"FARHAND_NODE_PATH="+nodePath(version), "FARHAND_REDIS_URL="+redis, "FARHAND_PAIRING=open", "FARHAND_POD_LEASE=3s", "FARHAND_DRAIN_TIMEOUT=20s",
 			"FARHAND_DATA_DIR=off", "FARHAND_BLOB_URL=file://"+blobs, "FARHAND_LOG_LEVEL="+*logs, "FARHAND_MODEL=scripted", "FARHAND_MODEL_URL="+model.URL)
 	}
 	b.proxy = startProxy(t, b.pods[0].addr, b.pods[1].addr)
@@ -105,7 +111,14 @@ func testVersion(t *testing.T, program, version string) *results {
 			break // without a node, the others only wait
 		}
 	}
-	return b.results
+}
+
+// nodePath is where a version connects. The old ones know host and port only.
+func nodePath(version string) string {
+	if protocolOf(version) == 3 {
+		return "/"
+	}
+	return "/ws/node"
 }
 
 // step is a row of the matrix.

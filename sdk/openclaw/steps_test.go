@@ -35,7 +35,7 @@ var steps = []step{
 
 // pair starts the node without any credential. It is asked about, approved and connected.
 func (b *bench) pair() string {
-	b.host.connect("--context-path", "/ws/node")
+	b.host.connect()
 	var id string
 	b.await("the node waits to be paired", func() bool {
 		_, answer := b.pods[1].do(b.t, http.MethodGet, "/api/pairings", nil)
@@ -67,7 +67,7 @@ func (b *bench) awaitTools(p *pod) (restarted bool) {
 		select {
 		case <-b.host.done:
 			restarted = true
-			b.host.connect("--context-path", "/ws/node")
+			b.host.connect()
 		default:
 		}
 		return len(p.tools(b.t, b.device)) > 0
@@ -397,7 +397,7 @@ func (b *bench) ask() string {
 func (b *bench) killed() string {
 	b.host.kill()
 	b.await("its tools are gone", func() bool { return len(b.pods[1].tools(b.t, b.device)) == 0 })
-	b.host.connect("--context-path", "/ws/node")
+	b.host.connect()
 	b.awaitTools(b.pods[1])
 	return ""
 }
@@ -459,7 +459,7 @@ func (b *bench) withToken() string {
 	}
 	h := newHost(b.t, b.version, b.proxy.addr)
 	h.env = []string{"OPENCLAW_GATEWAY_TOKEN=" + key}
-	h.connect("--context-path", "/ws/node")
+	h.connect()
 	b.await("the node has tools", b.anyNode)
 	h.kill()
 	return ""
