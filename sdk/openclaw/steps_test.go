@@ -236,13 +236,19 @@ func (b *bench) callMCP() string {
 	defer b.approve()()
 	p, session := b.other(), b.session()
 	return b.each(false, func(tool string, args object) (bool, string) {
-		_, answer := p.do(b.t, http.MethodPost, "/mcp/sessions/"+session, object{
-			"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": object{"name": tool, "arguments": args},
-		})
-		result, _ := answer["result"].(object)
-		text, _ := json.Marshal(answer)
-		return result == nil || result["isError"] == true, string(text)
+		return b.callOverMCP(p, session, tool, args)
 	})
+}
+
+// callOverMCP calls a tool as an MCP client does. Such calls count as a model's.
+func (b *bench) callOverMCP(p *pod, session, tool string, args object) (failed bool, output string) {
+	b.t.Helper()
+	_, answer := p.do(b.t, http.MethodPost, "/mcp/sessions/"+session, object{
+		"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": object{"name": tool, "arguments": args},
+	})
+	result, _ := answer["result"].(object)
+	text, _ := json.Marshal(answer)
+	return result == nil || result["isError"] == true, string(text)
 }
 
 // session returns the id of the node's session.
@@ -336,7 +342,7 @@ func (b *bench) cancel() string {
 	return ""
 }
 
-// ask lets the node's own rules demand approval of each command.
+// ask lets the node's own rules demand approval of each command, and a model call one. The policy asks too.
 func (b *bench) ask() string {
 	if !b.tool("exec_approvals_set") {
 		return "no"
@@ -360,9 +366,9 @@ func (b *bench) ask() string {
 	}
 	rules(object{"security": "allowlist", "ask": "always", "askFallback": "deny"})
 	defer rules(object{"security": "full", "ask": "off"})
-	done := make(chan string, 1)
+	session, done := b.session(), make(chan string, 1)
 	go func() {
-		failed, output := b.call(b.pods[1], "run", object{"command": "uname -a"})
+		failed, output := b.callOverMCP(b.pods[1], session, "run", object{"command": "uname -a"})
 		done <- fmt.Sprint(failed, output)
 	}()
 	var approval string
@@ -386,6 +392,13 @@ func (b *bench) ask() string {
 		object{"decision": "allow-once"}); status != http.StatusOK {
 		b.t.Fatalf("%d %v", status, answer)
 	}
+	b.await("the call ends", func() bool {
+		_, answer := b.pods[0].do(b.t, http.MethodGet, "/api/approvals", nil)
+		if rows, _ := answer["approvals"].([]any); len(rows) > 0 && rows[0].(object)["id"] != approval {
+			b.t.Fatalf("a second question: %v", rows)
+		}
+		return len(done) == 1
+	})
 	if output := testkit.Receive(b.t, "the call's end", done); !strings.Contains(output, "false") ||
 		!strings.Contains(output, "Linux") {
 		b.t.Errorf("the approved call: %s", output)
