@@ -178,8 +178,8 @@ const (
 )
 
 // renew admits a node by its own credential. If it is due, the node gets a new secret, and the presented one works
-// until the node has used the new one, but no longer than auth.DefaultOverlap. A node that still presents the former secret
-// did not get the new one, and gets another.
+// until the node has used the new one, but no longer than auth.DefaultOverlap. A node that still presents the former
+// secret did not get the new one, and gets another.
 func (s *Service) renew(
 	ctx context.Context, r *http.Request, n Node, id auth.Identity, token string,
 ) (AdmittedNode, error) {

@@ -333,6 +333,7 @@ AuditAction = Literal[
     "device.wake",
     "user.erase",
     "user.default_device",
+    "device.import",
 ]
 """The action that was done or denied."""
 
@@ -1568,6 +1569,60 @@ IdempotencyKey = str
 running call. A different request with the key fails with `idempotency_conflict`. If a call never reached a device, its
 key can be used again.
 """
+
+
+class ImportReport(TypedDict):
+    """ImportReport says what became of imported nodes."""
+
+    nodes: list[ImportedState]
+    """In the order of the request."""
+
+
+class _ImportRequest(TypedDict):
+    """The members of ImportRequest that are always there."""
+
+    nodes: list[ImportedNode]
+
+
+class ImportRequest(_ImportRequest, total=False):
+    """A request to pair nodes of an OpenClaw installation."""
+
+    user: str
+    """Owner of the nodes. Absent: none in particular."""
+
+
+class _ImportedNode(TypedDict):
+    """The members of ImportedNode that are always there."""
+
+    public_key: str
+    """32 bytes in base64url without padding."""
+    token_sha256: str
+    """The SHA-256 of the node's token. The node connects with the token, and gets a credential of Farhand in its
+    place.
+    """
+
+
+class ImportedNode(_ImportedNode, total=False):
+    """A node that is paired with an OpenClaw gateway."""
+
+    name: str
+    """For people."""
+    tools: list[str]
+    """Names or globs of tools that it may offer."""
+
+
+class _ImportedState(TypedDict):
+    """The members of ImportedState that are always there."""
+
+    device_id: str
+    status: Literal["imported", "exists", "refused"]
+
+
+class ImportedState(_ImportedState, total=False):
+    """What became of an imported node."""
+
+    reason: str
+    """With `refused`."""
 
 
 class _Index(TypedDict):

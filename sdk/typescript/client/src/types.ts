@@ -216,7 +216,7 @@ export type ArgumentSource = {
 };
 
 /** The action that was done or denied. */
-export type AuditAction = "call" | "register" | "login" | "key.create" | "key.revoke" | "revoke" | "pair.ask" | "pair.look" | "pair.decide" | "pair.setup" | "device.update" | "device.revoke" | "device.tools" | "approval.ask" | "approval.decide" | "grant.revoke" | "policy.reload" | "session.kick" | "session.rename" | "turn.abort" | "call.cancel" | "doctor" | "backup" | "tenant.key" | "tenant.budget" | "budget.warning" | "budget.spent" | "key.rotate" | "device.rotate" | "device.wake" | "user.erase" | "user.default_device";
+export type AuditAction = "call" | "register" | "login" | "key.create" | "key.revoke" | "revoke" | "pair.ask" | "pair.look" | "pair.decide" | "pair.setup" | "device.update" | "device.revoke" | "device.tools" | "approval.ask" | "approval.decide" | "grant.revoke" | "policy.reload" | "session.kick" | "session.rename" | "turn.abort" | "call.cancel" | "doctor" | "backup" | "tenant.key" | "tenant.budget" | "budget.warning" | "budget.spent" | "key.rotate" | "device.rotate" | "device.wake" | "user.erase" | "user.default_device" | "device.import";
 
 /** A line of the audit log. */
 export type AuditLine = {
@@ -1063,6 +1063,39 @@ export type Health = {
 
 /** IdempotencyKey makes retries safe: the same request with the same key returns the first response, or joins the running call. A different request with the key fails with `idempotency_conflict`. If a call never reached a device, its key can be used again. */
 export type IdempotencyKey = string;
+
+/** ImportReport says what became of imported nodes. */
+export type ImportReport = {
+  /** In the order of the request. */
+  nodes: Array<ImportedState>;
+};
+
+/** A request to pair nodes of an OpenClaw installation. */
+export type ImportRequest = {
+  nodes: Array<ImportedNode>;
+  /** Owner of the nodes. Absent: none in particular. */
+  user?: string;
+};
+
+/** A node that is paired with an OpenClaw gateway. */
+export type ImportedNode = {
+  /** For people. */
+  name?: string;
+  /** 32 bytes in base64url without padding. */
+  public_key: string;
+  /** The SHA-256 of the node's token. The node connects with the token, and gets a credential of Farhand in its place. */
+  token_sha256: string;
+  /** Names or globs of tools that it may offer. */
+  tools?: Array<string>;
+};
+
+/** What became of an imported node. */
+export type ImportedState = {
+  device_id: string;
+  /** With `refused`. */
+  reason?: string;
+  status: "imported" | "exists" | "refused";
+};
 
 /** Index names what a gateway serves. Paths are of the same origin. */
 export type Index = {
