@@ -49,13 +49,15 @@ func newHost(t testing.TB, version, addr string) *host {
 	must(t, os.Mkdir(state, 0o700))
 	server, err := filepath.Abs("testdata/mcp.mjs")
 	must(t, err)
-	// The old version installs its plug-ins from npm when it starts. A tool of an MCP server becomes a plug-in tool of
-	// the new ones.
-	config := map[string]any{"nodeHost": map[string]any{"mcp": map[string]any{"servers": map[string]any{
-		"greeter": map[string]any{"command": nodeBinary(t), "args": []string{server}},
-	}}}}
-	if protocolOf(version) == 3 {
-		config = map[string]any{"plugins": map[string]any{"enabled": false}}
+	config := map[string]any{}
+	switch {
+	case protocolOf(version) == 3: // it would install its plug-ins from npm when it starts
+		config["plugins"] = map[string]any{"enabled": false}
+	case version < "2026.8": // it knows no MCP servers of nodes
+	default: // their tools become plug-in tools
+		config["nodeHost"] = map[string]any{"mcp": map[string]any{"servers": map[string]any{
+			"greeter": map[string]any{"command": nodeBinary(t), "args": []string{server}},
+		}}}
 	}
 	text, err := json.Marshal(config)
 	must(t, err)

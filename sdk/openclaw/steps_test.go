@@ -470,6 +470,7 @@ func (b *bench) withToken() string {
 	if end := strings.IndexAny(key, "\" \n"); end > 0 {
 		key = key[:end]
 	}
+	b.await("no node is connected", func() bool { return !b.anyNode() })
 	h := newHost(b.t, b.version, b.proxy.addr)
 	h.env = []string{"OPENCLAW_GATEWAY_TOKEN=" + key}
 	h.connect()
@@ -497,6 +498,7 @@ func (b *bench) withSetupCode() string {
 			code = word
 		}
 	}
+	b.await("no node is connected", func() bool { return !b.anyNode() })
 	h := newHost(b.t, b.version, b.proxy.addr)
 	h.start("--pair", code)
 	b.await("the node has tools", func() bool {
