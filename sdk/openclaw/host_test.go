@@ -3,10 +3,12 @@ package openclaw_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -95,7 +97,7 @@ func (h *host) start(args ...string) {
 		"npm_config_registry=http://127.0.0.1:1/", // nothing is installed while the tests run
 	}, h.env...)
 	h.cmd.Stdout, h.cmd.Stderr = (*printer)(h), (*printer)(h)
-	// It starts a process that does the work: both are of one group, which ends with the test.
+	h.cmd.WaitDelay = 10 * time.Second // what survives it keeps its output open
 	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	must(h.t, h.cmd.Start())
 	go func(cmd *exec.Cmd, done chan struct{}) {
@@ -120,8 +122,26 @@ func (h *host) kill() {
 	if h.cmd == nil {
 		return
 	}
+	children := descendants(h.cmd.Process.Pid)
 	_ = syscall.Kill(-h.cmd.Process.Pid, syscall.SIGKILL)
+	for _, pid := range children { // some are leaders of sessions of their own
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
 	<-h.done
+}
+
+// descendants returns the processes that a process has started, and those that they have. Only Linux tells them.
+func descendants(pid int) (all []int) {
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, list := range lists {
+		text, _ := os.ReadFile(list)
+		for word := range strings.FieldsSeq(string(text)) {
+			if child, err := strconv.Atoi(word); err == nil {
+				all = append(append(all, child), descendants(child)...)
+			}
+		}
+	}
+	return all
 }
 
 func (h *host) printed() string {
