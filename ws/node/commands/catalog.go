@@ -139,7 +139,7 @@ func (b *builder) addCommand(name string) {
 	}
 	tool := c.tool
 	if tool == "" {
-		tool = toolName(name, b.byName[name] != nil)
+		tool = toolName(name)
 	}
 	b.add(tool, &entry{command: c})
 }
@@ -168,15 +168,18 @@ func hashed(tool, of string) string {
 	return tool[:min(len(tool), maxToolName-hashDigits-1)] + "_" + hex.EncodeToString(sum[:])[:hashDigits]
 }
 
-// toolName returns the name here of a command. Dots become underscores, and in known commands capital letters too.
-// Other characters that names must not have become underscores.
-func toolName(command string, known bool) string {
+// toolName returns the name here of a command: callLog.search is call_log_search. Other characters that names must not
+// have become underscores.
+func toolName(command string) string {
 	var b strings.Builder
 	for i, r := range command {
 		switch {
-		case known && r >= 'A' && r <= 'Z':
-			b.WriteString("_" + strings.ToLower(string(r)))
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9' && i > 0, r == '_', r == '-' && i > 0:
+		case r >= 'A' && r <= 'Z':
+			if n := b.Len(); n > 0 && b.String()[n-1] != '_' {
+				b.WriteByte('_')
+			}
+			b.WriteRune(r - 'A' + 'a')
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9' && i > 0, r == '_', r == '-' && i > 0:
 			b.WriteRune(r)
 		default:
 			b.WriteByte('_')
@@ -202,10 +205,10 @@ func ToolName(command string) string {
 		case c.tool != "":
 			return c.tool
 		default:
-			return toolName(command, true)
+			return toolName(command)
 		}
 	}
-	return toolName(command, false)
+	return toolName(command)
 }
 
 // definition returns a tool's definition as in register_tools.

@@ -415,7 +415,7 @@ func TestToolNames(t *testing.T) {
 		}
 	}
 	for command, want := range map[string]string{
-		"acme.doIt": "acme_doIt", "worker.launch.v1": "", "system.run.prepare": "", "": "",
+		"acme.doIt": "acme_do_it", "Acme.Do": "acme_do", "worker.launch.v1": "", "system.run.prepare": "", "": "",
 		"canvas.a2ui.push": "canvas_a2ui_push",
 	} {
 		if got := commands.ToolName(command); got != want {

@@ -70,7 +70,7 @@ func (b *builder) reserveKnown(declared map[string]bool) {
 		if declared[name] {
 			tool := c.tool
 			if tool == "" {
-				tool = toolName(name, true)
+				tool = toolName(name)
 			}
 			b.taken[tool] = reserved
 		}
@@ -92,9 +92,18 @@ func (b *builder) releaseKnown() {
 func (b *builder) addPlugin(p *plugin) {
 	name := p.name
 	if _, taken := b.taken[strings.ToLower(name)]; taken {
-		name = toolName(p.id+"_"+p.name, false)
+		name = prefixed(p)
 	}
 	b.add(name, &entry{command: &command{name: p.command}, plugin: p})
+}
+
+// prefixed returns the name of a plug-in tool with that of its plug-in in front.
+func prefixed(p *plugin) string {
+	name := p.id + "_" + p.name
+	if len(name) > maxToolName || !registry.ValidToolName(name) || strings.Contains(name, ".") {
+		return toolName(name)
+	}
+	return name
 }
 
 // readPlugin reads an element of node.pluginTools.update, and says why it is no tool.
