@@ -17,8 +17,10 @@ func isNodePath(path string) bool {
 	if !strings.HasPrefix(path, "/") || path == "/ws/chat" || path == "/ws/mcp" || strings.HasSuffix(path, "/") {
 		return false
 	}
-	for _, taken := range []string{"/api", "/v1", "/mcp", "/assets", "/console", "/device", "/pair", "/sign-in", "/healthz",
-		"/health", "/readyz", "/metrics", "/openapi.json", "/.well-known", "/blobs", "/uploads"} {
+	for _, taken := range []string{
+		"/api", "/v1", "/mcp", "/assets", "/console", "/device", "/pair", "/sign-in", "/healthz", "/health", "/readyz",
+		"/metrics", "/openapi.json", "/.well-known", "/blobs", "/uploads",
+	} {
 		if path == taken || strings.HasPrefix(path, taken+"/") {
 			return false
 		}

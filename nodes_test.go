@@ -19,7 +19,9 @@ const nodeToken = "a-token-of-nodes-0123456789"
 // is there stays what it is.
 func TestNodePath(t *testing.T) {
 	t.Parallel()
-	for path, other := range map[string]string{"/ws/node": "/", "/": "/ws/node", "/openclaw": "/ws/node", "off": "/ws/node"} {
+	for path, other := range map[string]string{
+		"/ws/node": "/", "/": "/ws/node", "/openclaw": "/ws/node", "off": "/ws/node",
+	} {
 		cfg := farhand.DefaultConfig()
 		cfg.Token, cfg.NodePath = nodeToken, path
 		url := start(t, cfg)
@@ -73,12 +75,13 @@ func greetsNode(t *testing.T, url, path string) {
 func TestNodePathIsChecked(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{
-		"ws/node", "/ws/chat", "/ws/mcp", "/api/nodes", "/mcp", "/console/", "/:id", "/*any", "/a//b", "/../x", "/readyz",
-		"/ws/node/", "/a b",
+		"ws/node", "/ws/chat", "/ws/mcp", "/api/nodes", "/mcp", "/console/", "/:id", "/*any", "/a//b", "/../x",
+		"/readyz", "/ws/node/", "/a b",
 	} {
 		cfg := farhand.DefaultConfig()
 		cfg.Token, cfg.NodePath = nodeToken, path
-		if _, err := farhand.New(t.Context(), cfg, quiet); err == nil || !strings.Contains(err.Error(), "FARHAND_NODE_PATH") {
+		_, err := farhand.New(t.Context(), cfg, quiet)
+		if err == nil || !strings.Contains(err.Error(), "FARHAND_NODE_PATH") {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

@@ -200,7 +200,7 @@ func (g *Gateway) openOperation(a *core) (err error) {
 func (g *Gateway) openDevices(a *core) (err error) {
 	own := append(g.builtinNames(a.localTools), g.upstreams.prefixes()...)
 	g.devices, err = ws.NewServer(ws.Config{
-		Uploads: g.files, Files: g.files, Wakes: g.wakes, Nodes: g.pairing,
+		Uploads: g.files, Wakes: g.wakes, Nodes: g.pairing,
 		Pod: g.pod, Admission: agent.NewAdmission(a.rules, a.schemas, g.cfg.admissionLimits(), own...),
 		Auth: a.authenticator, Pairing: g.pairing, Live: g.live, Origins: a.origins, Agent: a.conversations,
 		Conversations: a.store, Decisions: g.approvals, Defaults: a.store,

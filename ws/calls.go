@@ -136,9 +136,6 @@ func number(raw json.RawMessage) *float64 {
 
 func (c *conn) toolResult(f *toolResultFrame) error {
 	if c.node != nil {
-		return c.nodeResult(f)
-	}
-	if c.node != nil {
 		c.fitParts(f.ID, &f.result)
 		c.completeCall(f.ID, f.result)
 		return nil

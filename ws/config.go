@@ -47,7 +47,6 @@ type Config struct {
 	Nodes         Nodes         // says which OpenClaw nodes may connect; nil: those with a token of Auth
 	Wakes         Wakes         // keeps how devices are woken; nil: they cannot be
 	Uploads       Uploads       // stores files that are too large for a result; nil: files are rejected
-	Files         Files         // stores files that OpenClaw nodes send in their results; nil: large ones are rejected
 
 	MaxFrame     int64         // bytes of a device's message; default 1 MiB; more is read to report the limit
 	MaxNodeFrame int64         // bytes of a frame of an OpenClaw node; default 25 MiB, at most MaxUnfinished

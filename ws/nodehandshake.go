@@ -172,8 +172,8 @@ func (s *Server) identifyNode(ctx context.Context, r *http.Request, hello *node.
 	if s.cfg.Nodes == nil {
 		token := cmp.Or(hello.Token, hello.DeviceToken)
 		if token == "" {
-			return pairing.AdmittedNode{}, registry.Errorf(registry.CodeUnauthenticated, "This gateway pairs no nodes. "+
-				"Give the node a token with the role device.")
+			return pairing.AdmittedNode{}, registry.Errorf(registry.CodeUnauthenticated,
+				"This gateway pairs no nodes. Give the node a token with the role device.")
 		}
 		identity, err := s.cfg.Auth.Authenticate(ctx, r, token)
 		return pairing.AdmittedNode{Identity: identity}, err
@@ -192,8 +192,8 @@ func (s *Server) identifyNode(ctx context.Context, r *http.Request, hello *node.
 // refusalOf returns how a node is told that it may not connect.
 func (s *Server) refusalOf(r *http.Request, hello *node.Hello, err error) *node.Refusal {
 	if waits, ok := errors.AsType[*pairing.NodePending](err); ok {
-		return hello.Pending(waits.ID, waits.Code, fmt.Sprintf("pairing required: this node waits to be paired. An approver approves "+
-			"the code %s within %v; the node then connects by itself.", waits.Code,
+		return hello.Pending(waits.ID, waits.Code, fmt.Sprintf(
+			"pairing required: this node waits to be paired. An approver approves the code %s within %v; the node then connects by itself.", waits.Code,
 			waits.ExpiresIn.Round(time.Second)), pendingWait)
 	}
 	e := registry.AsError(err)

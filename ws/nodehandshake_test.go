@@ -17,7 +17,7 @@ import (
 	"github.com/farhand/farhand/ws/node/nodetest"
 )
 
-// Who does not prove to be the node it says it is, just now and on this connection, is refused with the protocol's code.
+// Who does not prove to be the node it says it is, just now and here, is refused with the protocol's code.
 func TestNodeProvesItsKey(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
@@ -47,9 +47,11 @@ func TestNodeProvesItsKey(t *testing.T) {
 		"no device": {nodetest.Connect{Key: key, Auth: token, Params: map[string]any{"device": nil}},
 			"NOT_PAIRED", "DEVICE_IDENTITY_REQUIRED", 1008},
 		"operator": {nodetest.Connect{Key: key, Auth: token, Role: "operator"}, "INVALID_REQUEST", "", 1008},
-		"newer":    {nodetest.Connect{Key: key, Auth: token, Min: 5, Max: 6}, "INVALID_REQUEST", "PROTOCOL_MISMATCH", 1002},
-		"older":    {nodetest.Connect{Key: key, Auth: token, Min: 1, Max: 2}, "INVALID_REQUEST", "PROTOCOL_MISMATCH", 1002},
-		"program":  {nodetest.Connect{Key: key, Auth: token, ClientID: "mine"}, "INVALID_REQUEST", "", 1008},
+		"newer": {nodetest.Connect{Key: key, Auth: token, Min: 5, Max: 6},
+			"INVALID_REQUEST", "PROTOCOL_MISMATCH", 1002},
+		"older": {nodetest.Connect{Key: key, Auth: token, Min: 1, Max: 2},
+			"INVALID_REQUEST", "PROTOCOL_MISMATCH", 1002},
+		"program": {nodetest.Connect{Key: key, Auth: token, ClientID: "mine"}, "INVALID_REQUEST", "", 1008},
 		"wrong token": {nodetest.Connect{Key: key, Auth: map[string]string{"token": "wrong"}},
 			"INVALID_REQUEST", "AUTH_TOKEN_MISMATCH", 1008},
 		"wrong device token": {nodetest.Connect{Key: key, Auth: map[string]string{"deviceToken": "wrong"}},
@@ -81,7 +83,8 @@ func TestNodeVersions(t *testing.T) {
 		c.Nonce = nonce
 		p.send(string(c.Frame()))
 		hello, _ := p.response("1:connect")["payload"].(map[string]any)
-		if want := min(max(c.Max, 3), 4); c.Max != 0 && hello["protocol"] != float64(want) || hello["type"] != "hello-ok" {
+		want := min(max(c.Max, 3), 4)
+		if c.Max != 0 && hello["protocol"] != float64(want) || hello["type"] != "hello-ok" {
 			t.Errorf("%+v: %v", c, hello)
 		}
 	}
@@ -91,13 +94,14 @@ func TestNodeVersions(t *testing.T) {
 func TestNodeFirstFrame(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
+	begin := `{"type":"req","id":"1:connect","method":`
 	for frame, want := range map[string]string{
-		`{"type":"req","id":"1:connect","method":"node.event","params":{}}`:                             "first request must be connect",
-		`{"type":"req","id":"1:connect","method":"connect"}`:                                            "invalid connect params",
-		`{"type":"req","id":"1:connect","method":"connect","params":{"minProtocol":4,"maxProtocol":4}}`: "client",
+		`"node.event","params":{}}`: "first request must be connect",
+		`"connect"}`:                "invalid connect params",
+		`"connect","params":{"minProtocol":4,"maxProtocol":4}}`: "client",
 	} {
 		p, _ := g.dialNode(newKey(t))
-		p.send(frame)
+		p.send(begin + frame)
 		if f := p.refused("INVALID_REQUEST", "", 1008); !strings.Contains(fmt.Sprint(f["message"]), want) {
 			t.Errorf("%s: %v", frame, f)
 		}
@@ -118,7 +122,8 @@ func TestNodeStrangersAreBounded(t *testing.T) {
 
 	many, _ := g.dialNode(newKey(t))
 	for range 700 { // pings, which are no part of a message
-		if many.conn.WriteControl(websocket.PingMessage, bytes.Repeat([]byte("x"), 125), time.Now().Add(time.Second)) != nil {
+		ping := bytes.Repeat([]byte("x"), 125)
+		if many.conn.WriteControl(websocket.PingMessage, ping, time.Now().Add(time.Second)) != nil {
 			break
 		}
 	}

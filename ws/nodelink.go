@@ -189,52 +189,6 @@ func (c *conn) stepNode(s *node.Step) error {
 	return c.sendNode(frame)
 }
 
-// Files stores files that the gateway itself adds to a result. *blobs.Service implements it.
-type Files interface {
-	// Store stores the data of a call's part, and returns the part with a URL in place of the data.
-	Store(ctx context.Context, key registry.Key, call string, p registry.Part) (registry.Part, error)
-}
-
-// nodeResult completes a call. Nodes send pictures and films inside their results, so what is too large to travel on is
-// stored first. The node's next frame waits for that: what it sent is counted in the intake until it is handled.
-func (c *conn) nodeResult(f *toolResultFrame) error {
-	if err := c.storeParts(f); err != nil {
-		c.local.Fail(f.ID, registry.Errorf(registry.CodeInvalidResult, "A file of the node's answer could not be kept: %s",
-			registry.AsError(err).Message))
-		return c.acknowledge(f.ID, false)
-	}
-	c.completeCall(f.ID, f.result)
-	return nil
-}
-
-// storeParts replaces the data of parts by links, as far as the parts are too large together.
-func (c *conn) storeParts(f *toolResultFrame) error {
-	room := registry.MaxInlinePart
-	ctx, cancel := context.WithTimeout(context.Background(), c.server.cfg.PongTimeout/3) // pongs are not read meanwhile
-	defer cancel()
-	for i, p := range f.result.Parts {
-		if len(p.Data) <= room {
-			room -= len(p.Data)
-			continue
-		}
-		if _, running := c.local.Remaining(f.ID); !running { // nobody would read the file
-			f.result.Parts = nil
-			return nil
-		}
-		if c.server.cfg.Files == nil {
-			return registry.Errorf(registry.CodePayloadTooLarge, "this gateway stores no files (FARHAND_BLOB_URL), and a "+
-				"result has at most %d bytes of them. Ask for a smaller one.", registry.MaxInlinePart)
-		}
-		c.budget.spend(unitsPerStore)
-		stored, err := c.server.cfg.Files.Store(ctx, c.local.Session().Key, f.ID, p)
-		if err != nil {
-			return err
-		}
-		f.result.Parts[i] = stored
-	}
-	return nil
-}
-
 // askNode gives a call back that the node did not run, because it wants a person's decision first.
 func (c *conn) askNode(a *node.Answer) error {
 	c.local.Return(a.Call, a.Ask)
@@ -254,7 +208,8 @@ func (c *conn) fitParts(call string, r *registry.Result) {
 	if !running || registry.InlineSize(r.Parts) <= registry.MaxInlinePart {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), min(left, storeWait))
+	pings := c.server.cfg.PongTimeout - c.server.cfg.PingInterval // pongs are not read meanwhile
+	ctx, cancel := context.WithTimeout(context.Background(), min(left, storeWait, pings))
 	defer cancel()
 	room := registry.MaxInlinePart
 	for i, p := range r.Parts {

@@ -84,7 +84,8 @@ func TestNodeAnswers(t *testing.T) {
 	}
 	ignored(q.response(q.result(id, `"ok":true,"payload":{"forged":1}`)))
 	forged := q.ask("node.invoke.result", fmt.Sprintf(`{"id":%q,"nodeId":%q,"ok":true,"payload":{}}`, id, key.ID))
-	if failure, _ := forged["error"].(map[string]any); forged["ok"] != false || failure["message"] != "nodeId mismatch" {
+	failure, _ := forged["error"].(map[string]any)
+	if forged["ok"] != false || failure["message"] != "nodeId mismatch" {
 		t.Errorf("a node that answers for another one: %v", forged)
 	}
 	ignored(p.response(p.result("unknown", `"ok":true`)))
@@ -294,7 +295,7 @@ func TestNodeAsksAPerson(t *testing.T) {
 	call.Approved, call.Attempt = true, 1
 	done = g.callContext(context.Background(), key.ID, call, "run")
 	p.response(p.result(invoked(),
-		`"ok":true,"payload":{"exitCode":0,"timedOut":false,"success":true,"stdout":"Linux\n","stderr":"","error":null}`))
+		`"ok":true,"payload":{"exitCode":0,"timedOut":false,"success":true,"stdout":"Linux\n","stderr":""}`))
 	if o := await(t, done); o.err != nil || !o.result.Success || !strings.Contains(o.result.Output, "Linux") {
 		t.Errorf("the result: %+v", o)
 	}

@@ -121,7 +121,8 @@ func TestNodeIsPaired(t *testing.T) {
 	}
 
 	other := newKey(t)
-	g.greet(other, map[string]string{"deviceToken": token}).refused("INVALID_REQUEST", "AUTH_DEVICE_TOKEN_MISMATCH", 1008)
+	g.greet(other, map[string]string{"deviceToken": token}).
+		refused("INVALID_REQUEST", "AUTH_DEVICE_TOKEN_MISMATCH", 1008)
 	devices, _, err := service.Devices(t.Context(), approver, "", 10)
 	must(t, err)
 	if len(devices) != 1 || devices[0].DeviceID != key.ID {

@@ -12,8 +12,8 @@ import (
 func BenchmarkCall(b *testing.B) {
 	m := newMachine(4, "acme.look")
 	args := registry.MustJSON(`{"at":"x"}`)
-	result := []byte(`{"type":"req","id":"1","method":"node.invoke.result","params":{"id":"c1","nodeId":"n1","ok":true,` +
-		`"payload":{"seen":[1,2,3]}}}`)
+	result := []byte(`{"type":"req","id":"1","method":"node.invoke.result","params":{"id":"c1","nodeId":"n1",` +
+		`"ok":true,"payload":{"seen":[1,2,3]}}}`)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := m.Call("c1", "acme_look", commands.Call{Args: args, Left: time.Second}); err != nil {

@@ -121,7 +121,8 @@ func TestSignatureCoversTheFrame(t *testing.T) {
 	}
 	for was, is := range map[string]string{
 		`"token":"t"`: `"token":"u"`, `"platform":"linux"`: `"platform":"darwin"`,
-		`"deviceFamily":"Linux"`: `"deviceFamily":"Mac"`, `"id":"node-host"`: `"id":"cli"`, `"mode":"node"`: `"mode":"test"`,
+		`"deviceFamily":"Linux"`: `"deviceFamily":"Mac"`,
+		`"id":"node-host"`:       `"id":"cli"`, `"mode":"node"`: `"mode":"test"`,
 		`"scopes":[]`: `"scopes":["operator.admin"]`,
 		fmt.Sprintf(`"signedAt":%d`, now.UnixMilli()): fmt.Sprintf(`"signedAt":%d`, now.UnixMilli()+1),
 		`"auth":{"token":"t"}`:                        `"auth":{"deviceToken":"u"}`,
@@ -146,17 +147,29 @@ func TestRefusals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v4, v3 := &node.Hello{Request: "1", Protocol: 4, DeviceID: "d"}, &node.Hello{Request: "1", Protocol: 3, DeviceID: "d"}
+	v4 := &node.Hello{Request: "1", Protocol: 4, DeviceID: "d"}
+	v3 := &node.Hello{Request: "1", Protocol: 3, DeviceID: "d"}
 	for name, c := range map[string]struct {
 		refusal *node.Refusal
 		want    []string
 		not     string
 	}{
-		"pending":      {v4.Pending("r1", "AB-12", "code", time.Second), []string{`"code":"PAIRING_REQUIRED"`, `"pauseReconnect":false`, `"requestId":"r1"`, `"retryAfterMs":1000`, `"recommendedNextStep":"wait_then_retry"`}, "canRetry"},
-		"pending of 3": {v3.Pending("r1", "AB-12", "code", time.Second), []string{`"requestId":"r1"`, `"code":"NOT_PAIRED"`}, "PAIRING_REQUIRED"},
-		"token":        {v4.RefuseToken("no"), []string{"AUTH_TOKEN_MISMATCH", `"canRetryWithDeviceToken":true`}, "retryAfterMs"},
+		"pending": {v4.Pending("r1", "AB-12", "code", time.Second), []string{
+			`"code":"PAIRING_REQUIRED"`, `"pauseReconnect":false`, `"requestId":"r1"`, `"retryAfterMs":1000`,
+			`"recommendedNextStep":"wait_then_retry"`,
+		}, "canRetry"},
+		"pending of 3": {
+			v3.Pending("r1", "AB-12", "code", time.Second), []string{`"requestId":"r1"`, `"code":"NOT_PAIRED"`},
+			"PAIRING_REQUIRED",
+		},
+		"token": {
+			v4.RefuseToken("no"), []string{"AUTH_TOKEN_MISMATCH", `"canRetryWithDeviceToken":true`}, "retryAfterMs",
+		},
 		"device token": {v4.RefuseDeviceToken("no"), []string{"AUTH_DEVICE_TOKEN_MISMATCH"}, "retryAfterMs"},
-		"busy":         {v4.Wait("busy", 2*time.Second), []string{`"code":"UNAVAILABLE"`, `"retryable":true`, `"retryAfterMs":2000`}, "details"},
+		"busy": {
+			v4.Wait("busy", 2*time.Second), []string{`"code":"UNAVAILABLE"`, `"retryable":true`, `"retryAfterMs":2000`},
+			"details",
+		},
 	} {
 		text := string(c.refusal.Frame())
 		if err := schema.Check([]byte(text)); err != nil {

@@ -91,7 +91,8 @@ func TestCalls(t *testing.T) {
 		if !strings.Contains(text, want) || a.Result.Success != strings.Contains(result, `"ok":true`) {
 			t.Errorf("%s: %+v", result, a.Result)
 		}
-		if ack := string(m.Acknowledge("c1", false)); !strings.Contains(ack, `"id":"r"`) || strings.Contains(ack, "ignored") {
+		ack := string(m.Acknowledge("c1", false))
+		if !strings.Contains(ack, `"id":"r"`) || strings.Contains(ack, "ignored") {
 			t.Errorf("acknowledged with %s", ack)
 		}
 		if m.Acknowledge("c1", false) != nil {
@@ -124,7 +125,8 @@ func TestStrayAnswers(t *testing.T) {
 		if !errors.As(err, &bad) {
 			t.Errorf("%s: %v, %v", params, got, err)
 		}
-		if answered, ours := m.AnsweredCall(frame), strings.Contains(params, `"c1","nodeId":"n1"`); ours != (answered == "c1") {
+		answered := m.AnsweredCall(frame)
+		if ours := strings.Contains(params, `"c1","nodeId":"n1"`); ours != (answered == "c1") {
 			t.Errorf("%s answers the call %q", params, answered)
 		}
 	}
@@ -147,7 +149,8 @@ func TestEarlyProgress(t *testing.T) {
 	m := newMachine(4, "acme.look")
 	invoke(t, m, "c1")
 	report := func(seq int, chunk string) any {
-		return decode(t, m, "node.invoke.progress", fmt.Sprintf(`{"invokeId":"c1","nodeId":"n1","seq":%d,"chunk":%q}`, seq, chunk))
+		return decode(t, m, "node.invoke.progress",
+			fmt.Sprintf(`{"invokeId":"c1","nodeId":"n1","seq":%d,"chunk":%q}`, seq, chunk))
 	}
 	if p := report(0, "a").(*node.Progress); len(p.Chunks) != 1 {
 		t.Errorf("%+v", p)
@@ -213,7 +216,8 @@ func TestPluginTools(t *testing.T) {
 		}
 	}
 	m := newMachine(4)
-	if got := sent(t, m.Handle(decode(t, m, "node.pluginTools.update", `{}`).(*node.Request))); !strings.Contains(got[0], `"ok":false`) {
+	got := sent(t, m.Handle(decode(t, m, "node.pluginTools.update", `{}`).(*node.Request)))
+	if !strings.Contains(got[0], `"ok":false`) {
 		t.Errorf("without tools: %v", got)
 	}
 }
@@ -255,7 +259,8 @@ func FuzzDecode(f *testing.F) {
 		`node.invoke.result","params":{"id":"c1","nodeId":"n1","ok":true,"payloadJSON":"{\"a\":[1,2]}"}`,
 		`node.invoke.result","params":{"id":"c1","nodeId":"n1","ok":false,"error":{"code":"X","message":"y"}}`,
 		`node.invoke.progress","params":{"invokeId":"c1","nodeId":"n1","seq":0,"chunk":"x"}`,
-		`node.pluginTools.update","params":{"tools":[{"pluginId":"p","name":"t","description":"d","command":"acme.look"}]}`,
+		`node.pluginTools.update","params":{"tools":[{"pluginId":"p","name":"t","description":"d",` +
+			`"command":"acme.look"}]}`,
 		`node.pending.ack","params":{"ids":["1"]}`,
 	} {
 		f.Add([]byte(`{"type":"req","id":"r","method":"` + params + `}`))

@@ -2,7 +2,7 @@
 // goroutine and no clock, and does no I/O. Package ws drives it: it passes in what happens on the connection, and
 // carries out the effects.
 //
-//	before the node has an identity: Challenge ──▶ the frame connect ──▶ Handshake ──▶ Hello, or Refusal
+//	without an identity: Challenge ──▶ the frame connect ──▶ Handshake ──▶ Hello, or Refusal
 //	the node may connect ──▶ New ──▶ Welcome ──▶ hello-ok
 //	a frame ──▶ Decode ─┬─▶ Answer, Progress: of a call
 //	                    └─▶ Request ──▶ Handle ──▶ effects

@@ -76,9 +76,10 @@ func (c Connect) Frame() []byte {
 		token = or(c.Auth[name], token)
 	}
 	version := or(c.Payload, "v3")
-	payload := fmt.Sprintf("%s|%s|%s|node|%s||%d|%s|%s", version, c.Key.ID, client, role, at.UnixMilli(), token, c.Nonce)
+	payload := fmt.Sprintf("%s|%s|%s|node|%s||%d|%s|%s",
+		version, c.Key.ID, client, role, at.UnixMilli(), token, c.Nonce)
 	if version == "v3" {
-		payload += "|" + strings.ToLower(strings.TrimSpace(platform)) + "|" + strings.ToLower(strings.TrimSpace(c.Family))
+		payload += strings.ToLower("|" + strings.TrimSpace(platform) + "|" + strings.TrimSpace(c.Family))
 	}
 	device := map[string]any{
 		"id": c.Key.ID, "publicKey": base64.RawURLEncoding.EncodeToString(c.Key.Public),
