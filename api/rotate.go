@@ -99,7 +99,7 @@ func (h *handler) rotateDevice(c *gin.Context, _ *params) error {
 	return h.writeRotated(c, secret, made, overlap, err)
 }
 
-// renewNode has an OpenClaw node get a new credential when it next connects. Nobody else gets to see it.
+// renewNode has an OpenClaw node get a new credential when it next connects. The response does not have it.
 func (h *handler) renewNode(c *gin.Context, id string) error {
 	d, err := h.Pairing.Renew(storeContext(c), h.approver(c), id)
 	if err != nil {

@@ -71,7 +71,7 @@ func (p Pairing) SameAsk(other Pairing) bool {
 		slices.Equal(p.Tools, other.Tools)
 }
 
-// Setup is a setup code: whoever knows it pairs one node, without a question to an approver.
+// Setup is a setup code: a node that has it is paired, without a question to an approver.
 type Setup struct {
 	Digest string   `json:"digest"` // the SHA-256 of the code's secret, in hexadecimal digits
 	Tenant string   `json:"tenant"`

@@ -34,7 +34,7 @@ func (a *application) pairSetupCommand() *cobra.Command {
 		})
 	cmd.Long = "Makes a setup code and prints it once. The first node that uses it is paired, without another question.\n" +
 		"In an app, scan the QR code of --qr or paste the code. On a computer, run the printed command.\n" +
-		"The code works for ten minutes. Whoever sees it can pair a node in your name."
+		"The code works for ten minutes. Keep it secret: it pairs a node in your name."
 	f = cmd.Flags()
 	f.BoolVar(&picture, "qr", false, "also print a QR code")
 	f.StringVar(&body.URL, "url", "", "where the node connects (default: the gateway's public URL and node path)")

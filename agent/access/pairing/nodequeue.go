@@ -69,7 +69,7 @@ func (s *Service) askAsNode(ctx context.Context, r *http.Request, n Node) (Admit
 }
 
 // The id of a node's request ends with its code, because OpenClaw's node host shows people the id, and no other text of
-// the gateway. So whoever knows the id can approve the request, and logs have only its beginning.
+// the gateway. An approver who knows the id can approve the request, so logs have only its beginning.
 
 // pend stores a request or renews the one before, nil if there is none. It returns *NodePending or why it failed.
 func (s *Service) pend(ctx context.Context, n Node, source netip.Prefix, before *registry.Pairing) error {
