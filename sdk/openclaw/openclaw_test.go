@@ -101,8 +101,10 @@ func testVersion(t *testing.T, program, version string, found *results) {
 	b := &bench{t: t, version: version, results: found}
 	for i := range b.pods {
 		b.pods[i] = startPod(t, program, string(rune('a'+i)),
-			"FARHAND_NODE_PATH="+nodePath(version), "FARHAND_REDIS_URL="+redis, "FARHAND_PAIRING=open", "FARHAND_POD_LEASE=3s", "FARHAND_DRAIN_TIMEOUT=20s",
-			"FARHAND_DATA_DIR=off", "FARHAND_BLOB_URL=file://"+blobs, "FARHAND_LOG_LEVEL="+*logs, "FARHAND_MODEL=scripted", "FARHAND_MODEL_URL="+model.URL)
+			"FARHAND_NODE_PATH="+nodePath(version),
+			"FARHAND_REDIS_URL="+redis, "FARHAND_PAIRING=open", "FARHAND_POD_LEASE=3s", "FARHAND_DRAIN_TIMEOUT=20s",
+			"FARHAND_DATA_DIR=off", "FARHAND_BLOB_URL=file://"+blobs,
+			"FARHAND_LOG_LEVEL="+*logs, "FARHAND_MODEL=scripted", "FARHAND_MODEL_URL="+model.URL)
 	}
 	b.proxy = startProxy(t, b.pods[0].addr, b.pods[1].addr)
 	b.host = newHost(t, version, b.proxy.addr)
