@@ -3,10 +3,12 @@ package openclaw_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,7 +17,7 @@ import (
 )
 
 // nodeLimit is how long a node host may take for what it does once. It loads for ten seconds on an idle machine.
-const nodeLimit = 5 * time.Minute
+const nodeLimit = 2 * time.Minute
 
 // installed is the folder into which .ci/deps openclaw installs testdata/package.json.
 const installed = "../../.cache/openclaw"
@@ -49,13 +51,15 @@ func newHost(t testing.TB, version, addr string) *host {
 	must(t, os.Mkdir(state, 0o700))
 	server, err := filepath.Abs("testdata/mcp.mjs")
 	must(t, err)
-	// The old version installs its plug-ins from npm when it starts. A tool of an MCP server becomes a plug-in tool of
-	// the new ones.
-	config := map[string]any{"nodeHost": map[string]any{"mcp": map[string]any{"servers": map[string]any{
-		"greeter": map[string]any{"command": nodeBinary(t), "args": []string{server}},
-	}}}}
-	if protocolOf(version) == 3 {
-		config = map[string]any{"plugins": map[string]any{"enabled": false}}
+	config := map[string]any{}
+	switch {
+	case protocolOf(version) == 3: // it would install its plug-ins from npm when it starts
+		config["plugins"] = map[string]any{"enabled": false}
+	case version < "2026.8": // it knows no MCP servers of nodes
+	default: // their tools become plug-in tools
+		config["nodeHost"] = map[string]any{"mcp": map[string]any{"servers": map[string]any{
+			"greeter": map[string]any{"command": nodeBinary(t), "args": []string{server}},
+		}}}
 	}
 	text, err := json.Marshal(config)
 	must(t, err)
@@ -93,7 +97,7 @@ func (h *host) start(args ...string) {
 		"npm_config_registry=http://127.0.0.1:1/", // nothing is installed while the tests run
 	}, h.env...)
 	h.cmd.Stdout, h.cmd.Stderr = (*printer)(h), (*printer)(h)
-	// It starts a process that does the work: both are of one group, which ends with the test.
+	h.cmd.WaitDelay = 10 * time.Second // what survives it keeps its output open
 	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	must(h.t, h.cmd.Start())
 	go func(cmd *exec.Cmd, done chan struct{}) {
@@ -103,10 +107,13 @@ func (h *host) start(args ...string) {
 }
 
 // connect starts the node host with the address of the gateway.
-func (h *host) connect(args ...string) {
+func (h *host) connect() {
 	h.t.Helper()
 	name, port, _ := strings.Cut(h.addr, ":")
-	args = append([]string{"--host", name, "--port", port, "--display-name", "tested " + h.version}, args...)
+	args := []string{"--host", name, "--port", port, "--display-name", "tested " + h.version}
+	if path := nodePath(h.version); path != "/" {
+		args = append(args, "--context-path", path)
+	}
 	h.start(args...)
 }
 
@@ -115,8 +122,26 @@ func (h *host) kill() {
 	if h.cmd == nil {
 		return
 	}
+	children := descendants(h.cmd.Process.Pid)
 	_ = syscall.Kill(-h.cmd.Process.Pid, syscall.SIGKILL)
+	for _, pid := range children { // some are leaders of sessions of their own
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
 	<-h.done
+}
+
+// descendants returns the processes that a process has started, and those that they have. Only Linux tells them.
+func descendants(pid int) (all []int) {
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, list := range lists {
+		text, _ := os.ReadFile(list)
+		for word := range strings.FieldsSeq(string(text)) {
+			if child, err := strconv.Atoi(word); err == nil {
+				all = append(append(all, child), descendants(child)...)
+			}
+		}
+	}
+	return all
 }
 
 func (h *host) printed() string {

@@ -198,6 +198,9 @@ next:
 	return n
 }
 
+// asked reports whether a node has sent a text.
+func (p *proxy) asked(text string) bool { return p.count(true, text) > 0 }
+
 // closedWith reports whether a pod has closed a connection with a code.
 func (p *proxy) closedWith(code int) bool {
 	p.mu.Lock()
