@@ -33,7 +33,8 @@ func TestNodePath(t *testing.T) {
 			t.Fatal(err)
 		}
 		text, err := io.ReadAll(resp.Body)
-		if err = resp.Body.Close(); err != nil || (other == "/") != (resp.StatusCode == http.StatusOK) {
+		_ = resp.Body.Close()
+		if err != nil || (other == "/") != (resp.StatusCode == http.StatusOK) {
 			t.Errorf("nodes at %s: %s answers %d %s, %v", path, other, resp.StatusCode, text, err)
 		}
 		resp, err = http.Get(url + "/")
@@ -41,7 +42,7 @@ func TestNodePath(t *testing.T) {
 			t.Errorf("nodes at %s: / answers %v, %v", path, resp, err)
 		}
 		_ = resp.Body.Close()
-		if _, resp, err = websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(url, "http")+other, nil); err == nil {
+		if _, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(url, "http")+other, nil); err == nil {
 			t.Errorf("nodes at %s: a WebSocket opens at %s", path, other)
 		}
 	}

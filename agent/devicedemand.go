@@ -19,9 +19,9 @@ func (p *prepared) decided() bool {
 	return p.approver != "" || !p.inv.Model && p.inv.Caller.Approves()
 }
 
-// askForDevice asks a person about a call that its device gave back (registry.AsksPerson). Without an error the call may
-// be sent again, as decided, and must end by the time that is returned. A light call waits beyond its timeout, as for
-// every approval. The timeout of a durable call is in its record, so its question must be answered before limit.
+// askForDevice asks a person about a call that its device gave back (registry.AsksPerson). Without an error the call
+// may be sent again, as decided, and must end by the time that is returned. A light call waits beyond its timeout, as
+// for every approval. The timeout of a durable call is in its record, so its question must be answered before limit.
 func (i *Invoker) askForDevice(
 	ctx context.Context, p *prepared, why string, durable bool, limit time.Time,
 ) (time.Time, error) {

@@ -93,7 +93,8 @@ func AuditActions() []string {
 	return []string{
 		AuditCall, AuditRegister, AuditLogin, AuditKeyCreate, AuditKeyRevoke, AuditRevoke, AuditPairAsk,
 		AuditPairLook, AuditPairDecide, AuditPairSetup, AuditDeviceUpdate, AuditDeviceRevoke, AuditDeviceTools,
-		AuditApprovalAsk, AuditApproval, AuditGrantRevoke, AuditPolicyReload, AuditSessionKick, AuditSessionRename, AuditTurnAbort,
+		AuditApprovalAsk, AuditApproval, AuditGrantRevoke, AuditPolicyReload, AuditSessionKick, AuditSessionRename,
+		AuditTurnAbort,
 		AuditCallCancel, AuditDoctor, AuditBackup, AuditTenantKey, AuditTenantBudget, AuditBudgetWarning,
 		AuditBudgetSpent, AuditKeyRotate, AuditDeviceRotate, AuditDeviceWake, AuditUserErase, AuditDefaultDevice,
 		AuditDeviceImport,

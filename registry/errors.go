@@ -224,8 +224,8 @@ func StaleRoute() *Error {
 	return Errorf(CodeStaleRoute, "The session has changed since the call was checked.").With(DispatchedNo)
 }
 
-// AsksPerson is the error of a device that ran nothing, because it wants a person to decide about the call first. why is
-// its reason, for people.
+// AsksPerson is the error of a device that ran nothing, because it wants a person to decide about the call first. why
+// is its reason, for people.
 func AsksPerson(why string) *Error { return Errorf(CodeAsksPerson, "%s", why).With(DispatchedNo) }
 
 // Lost is the error if a pod stopped responding while it held a call.

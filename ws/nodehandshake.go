@@ -189,7 +189,7 @@ func (s *Server) identifyNode(ctx context.Context, r *http.Request, hello *node.
 	return s.cfg.Nodes.AdmitNode(ctx, r, asked)
 }
 
-// refusalOf returns how a node is told that it may not connect.
+// refusalOf returns the answer to a node that may not connect.
 func (s *Server) refusalOf(r *http.Request, hello *node.Hello, err error) *node.Refusal {
 	if waits, ok := errors.AsType[*pairing.NodePending](err); ok {
 		return hello.Pending(waits.ID, waits.Code, fmt.Sprintf(
@@ -214,7 +214,7 @@ func (s *Server) refusalOf(r *http.Request, hello *node.Hello, err error) *node.
 }
 
 // refusalFor returns the protocol's refusal for a reason. AUTH_RATE_LIMITED would stop a node for good, so one that may
-// come back is told to wait.
+// come back gets a time to wait.
 func refusalFor(why pairing.NodeReason, hello *node.Hello, message string) *node.Refusal {
 	switch why {
 	case pairing.NodeDeviceToken:
@@ -294,7 +294,7 @@ func (n *strangerSocket) Read(p []byte) (int, error) {
 	case n.lingers:
 		return n.Conn.Read(p)
 	case n.done:
-		return 0, io.EOF // nobody reads a second message
+		return 0, io.EOF // there is no second message to read
 	case n.total > strangerBytes:
 		return 0, errStrangerTooBig
 	}

@@ -27,7 +27,7 @@ type nodeDevice struct {
 	socket *strangerSocket // upgraded already
 }
 
-// minTick is the least interval of ticks that nodes are told. It is that of OpenClaw's gateway. Ticks are sent with
+// minTick is the least interval of ticks in hello-ok. It is that of OpenClaw's gateway. Ticks are sent with
 // pings, which are more frequent by default.
 const minTick = 30 * time.Second
 
@@ -217,7 +217,7 @@ func (c *conn) storeParts(f *toolResultFrame) error {
 			room -= len(p.Data)
 			continue
 		}
-		if _, running := c.local.Remaining(f.ID); !running { // nobody would read the file
+		if _, running := c.local.Remaining(f.ID); !running { // no caller would read the file
 			f.result.Parts = nil
 			return nil
 		}

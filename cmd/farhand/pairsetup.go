@@ -32,7 +32,8 @@ func (a *application) pairSetupCommand() *cobra.Command {
 			}
 			return a.showSetup(made, picture)
 		})
-	cmd.Long = "Makes a setup code and prints it once. The first node that uses it is paired, without another question.\n" +
+	cmd.Long = "Makes a setup code and prints it once. " +
+		"The first node that uses it is paired, without another question.\n" +
 		"In an app, scan the QR code of --qr or paste the code. On a computer, run the printed command.\n" +
 		"The code works for ten minutes. Keep it secret: it pairs a node in your name."
 	f = cmd.Flags()

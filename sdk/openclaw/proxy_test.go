@@ -54,13 +54,6 @@ func startProxy(t testing.TB, pods ...string) *proxy {
 	return p
 }
 
-// use sends later connections to these pods.
-func (p *proxy) use(pods ...string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.pods = pods
-}
-
 // cut breaks the open connections.
 func (p *proxy) cut() {
 	p.mu.Lock()

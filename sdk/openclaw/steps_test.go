@@ -26,8 +26,8 @@ var steps = []step{
 	{"ask", "the node's own rules ask for approval: one question, here", (*bench).ask},
 	{"killed", "killed: its tools go; started again: they come back, without pairing", (*bench).killed},
 	{"podDies", "its pod is killed: it comes back at the other", (*bench).podDies},
-	{"podDrains", "its pod is drained: it is told (1012), and comes back at the other", (*bench).podDrains},
-	{"revoked", "revoked: its connection ends, and it is told why", (*bench).revoked},
+	{"podDrains", "its pod is drained: it gets 1012, and comes back at the other", (*bench).podDrains},
+	{"revoked", "revoked: its connection ends with the reason", (*bench).revoked},
 	{"token", "connects with a token of the role device, without the queue", (*bench).withToken},
 	{"setup", "pairs with a setup code", (*bench).withSetupCode},
 }

@@ -137,7 +137,7 @@ func (c *connect) hello(public ed25519.PublicKey) *Hello {
 // line returns a text for people as one short, safe line.
 func line(s string) string { return strings.Clone(textsafe.Line(fields.Truncate(s, fields.MaxEcho))) }
 
-// Refusal is why a client does not become a node, as it is told.
+// Refusal is the answer to a client that does not become a node.
 type Refusal struct {
 	Close  int    // code of the close frame
 	Reason string // of the close frame
@@ -201,7 +201,7 @@ func (h *Hello) Wait(message string, after time.Duration) *Refusal {
 }
 
 // Pending refuses a node whose request to be paired waits for an approver. Its client comes back by itself. By default
-// it would stop, and somebody would have to start it again after the approval. Clients of the older version know no
+// it would stop, and a person would have to start it again after the approval. Clients of the older version know no
 // hint against that: they stop for the code for machines, so they get none. Clients show people the reason of the close
 // frame, and a text of their own instead of the message.
 func (h *Hello) Pending(request, code, message string, after time.Duration) *Refusal {

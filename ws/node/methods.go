@@ -12,7 +12,7 @@ import (
 // maxPluginTools is how many tools of plug-ins a node may publish. It is OpenClaw's limit; further ones are dropped.
 const maxPluginTools = 128
 
-// notServed are the beginnings of methods of OpenClaw's gateway that are for operators. A client that calls one is told
+// notServed are the beginnings of methods of OpenClaw's gateway that are for operators. The answer to a client names
 // where to look, instead of that the method is unknown.
 var notServed = []string{
 	"agent", "agents.", "approval.", "approvals.", "artifacts.", "audit.", "channels.", "chat.", "config.", "cron.",
