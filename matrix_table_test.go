@@ -86,7 +86,9 @@ var matrix = []line{
 	{"GET /api/pairings", "approver", "", 200, 0, ""},
 	{"POST /api/pairings", "approver", "", 404, 0, `{"code":"ABCD-EFGH"}`},
 	{"POST /api/pairings/{id}", "approver", "paired", 404, 404, `{"decision":"reject"}`}, // none waits
+	{"POST /api/pairings/setup", "approver", "", 201, 0, `{}`},
 	{"GET /api/devices", "approver", "", 200, 0, ""},
+	{"POST /api/devices/import", admins, "", 400, 0, `{"nodes":[]}`}, // of no node
 	{"POST /pair/rotate", "device", "", 400, 0, ""}, // with a key that is not a paired device's
 	{"POST /api/devices/{id}/rotate", admins, "paired", 200, 404, `{"overlap":60}`},
 	{"GET /api/devices/{id}", "approver", "paired", 200, 404, ""},
@@ -107,6 +109,7 @@ var matrix = []line{
 	{"GET /metrics", admins, "", 200, 0, ""},
 	{"GET /ws/chat", "device", "", 400, 0, ""}, // no handshake; the sockets are below
 	{"GET /ws/mcp", "device", "", 400, 0, ""},
+	{"GET /ws/node", everybody, "", 400, 0, ""}, // nodes say who they are in their first frame
 }
 
 const someSum = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

@@ -356,8 +356,8 @@ func TestMatrixOfSockets(t *testing.T) {
 		lines[frame.Type] = true
 	}
 	for _, typ := range ws.ReceivedTypes() {
-		// Those of MCP are understood at /ws/mcp only, where each connection has the role device.
-		counted := typ == "ping" || typ == "pong" || typ == "other" || typ == "mcp" || typ == "hello"
+		// Those of MCP and of nodes are understood at their paths only, where each connection has the role device.
+		counted := slices.Contains([]string{"ping", "pong", "other", "mcp", "hello", "req", "res", "event"}, typ)
 		if lines[typ] == counted {
 			t.Errorf("%s: has a line in the matrix: %v", typ, lines[typ])
 		}
