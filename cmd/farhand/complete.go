@@ -150,8 +150,12 @@ func (p problem) Error() string {
 	}
 	for _, c := range p.Candidates {
 		fmt.Fprintf(&b, "\n  --session %s", c.SessionID)
-		if c.Name != "" || c.DeviceID != "" {
-			fmt.Fprintf(&b, "  (%s)", strings.TrimSpace(c.Name+" "+c.DeviceID))
+		about := c.Name
+		if c.DeviceID != c.SessionID {
+			about = strings.TrimSpace(about + " " + c.DeviceID)
+		}
+		if about != "" {
+			fmt.Fprintf(&b, "  (%s)", about)
 		}
 	}
 	if p.Dispatched != "" {

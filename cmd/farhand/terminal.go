@@ -51,6 +51,9 @@ func (a *application) progress(what string) (done func()) {
 	}
 }
 
+// shownCell bounds a cell of a table, in characters. The longest ids, of OpenClaw nodes, fit: people copy them.
+const shownCell = 64
+
 // table writes aligned columns. Cells may come from devices, so control characters are made visible.
 func table(w io.Writer, header []string, rows [][]string) error {
 	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
@@ -58,7 +61,7 @@ func table(w io.Writer, header []string, rows [][]string) error {
 	for _, row := range rows {
 		cells := make([]string, len(row))
 		for i, cell := range row {
-			cells[i] = oneLine(cell, 60)
+			cells[i] = oneLine(cell, shownCell)
 		}
 		fmt.Fprintln(tw, strings.Join(cells, "\t"))
 	}

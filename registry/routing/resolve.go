@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -325,7 +326,7 @@ func (r *Router) noneOffers(ctx context.Context, q registry.Query) error {
 			case paired:
 				return registry.NotConnected()
 			}
-			return registry.Errorf(registry.CodeSessionNotFound, "No connected session matches the target.")
+			return registry.Errorf(registry.CodeSessionNotFound, "No connected session matches the target. GET /api/sessions lists them.")
 		}
 	}
 	return registry.Errorf(registry.CodeToolNotFound,
@@ -363,7 +364,7 @@ func ambiguous(tool string, found []registry.Entry) *registry.Error {
 	for _, f := range found[:min(len(found), maxCandidates)] {
 		e.Candidates = append(e.Candidates, registry.Candidate{
 			SessionID: f.Session.Key.Session, DeviceID: f.Session.DeviceID,
-			UserID: f.Session.UserID, Name: f.Session.Name, Foreground: f.Session.InForeground(),
+			UserID: f.Session.UserID, Name: cmp.Or(f.Session.Name, f.Session.DeviceName), Foreground: f.Session.InForeground(),
 		})
 	}
 	return e
