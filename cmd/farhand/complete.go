@@ -158,6 +158,9 @@ func (p problem) Error() string {
 			fmt.Fprintf(&b, "  (%s)", about)
 		}
 	}
+	if p.Code == registry.CodeSessionNotFound {
+		b.WriteString("\n  farhand sessions lists the ids of connected devices; names are not accepted")
+	}
 	if p.Dispatched != "" {
 		fmt.Fprintf(&b, "\n  reached the device: %s; call %s", p.Dispatched, p.CallID)
 	}

@@ -326,7 +326,7 @@ func (r *Router) noneOffers(ctx context.Context, q registry.Query) error {
 			case paired:
 				return registry.NotConnected()
 			}
-			return registry.Errorf(registry.CodeSessionNotFound, "No connected session matches the target. GET /api/sessions lists them.")
+			return registry.Errorf(registry.CodeSessionNotFound, "No connected session matches the target.")
 		}
 	}
 	return registry.Errorf(registry.CodeToolNotFound,
