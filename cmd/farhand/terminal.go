@@ -51,8 +51,11 @@ func (a *application) progress(what string) (done func()) {
 	}
 }
 
-// shownCell bounds a cell of a table, in characters. The longest ids, of OpenClaw nodes, fit: people copy them.
-const shownCell = 64
+// A cell of a table is cut, in characters. The ids of OpenClaw nodes are the longest, and are not cut: people copy them.
+const (
+	shownCell = 60
+	shownWord = 64 // a cell without spaces
+)
 
 // table writes aligned columns. Cells may come from devices, so control characters are made visible.
 func table(w io.Writer, header []string, rows [][]string) error {
@@ -61,7 +64,11 @@ func table(w io.Writer, header []string, rows [][]string) error {
 	for _, row := range rows {
 		cells := make([]string, len(row))
 		for i, cell := range row {
-			cells[i] = oneLine(cell, shownCell)
+			limit := shownCell
+			if !strings.Contains(cell, " ") {
+				limit = shownWord
+			}
+			cells[i] = oneLine(cell, limit)
 		}
 		fmt.Fprintln(tw, strings.Join(cells, "\t"))
 	}
