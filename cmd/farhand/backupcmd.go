@@ -50,7 +50,7 @@ func (a *application) importCommand() *cobra.Command {
 	var overwrite bool
 	cmd := &cobra.Command{
 		Use:   "import FILE",
-		Short: "Write a file of farhand export back into Redis",
+		Short: "Write a file of farhand export back into Redis, or take over an OpenClaw installation",
 		Long: "Writes a file of farhand export into the Redis of FARHAND_REDIS_URL. It first reads the file to its end:\n" +
 			"a wrong passphrase or a damaged file changes nothing. What is there already stays, so the command can be\n" +
 			"repeated, and pods may run. Keys that were revoked after the export work again: revoke them again.",

@@ -150,9 +150,16 @@ func (p problem) Error() string {
 	}
 	for _, c := range p.Candidates {
 		fmt.Fprintf(&b, "\n  --session %s", c.SessionID)
-		if c.Name != "" || c.DeviceID != "" {
-			fmt.Fprintf(&b, "  (%s)", strings.TrimSpace(c.Name+" "+c.DeviceID))
+		about := c.Name
+		if c.DeviceID != c.SessionID {
+			about = strings.TrimSpace(about + " " + c.DeviceID)
 		}
+		if about != "" {
+			fmt.Fprintf(&b, "  (%s)", about)
+		}
+	}
+	if p.Code == registry.CodeSessionNotFound {
+		b.WriteString("\n  farhand sessions lists the ids of connected devices; names are not accepted")
 	}
 	if p.Dispatched != "" {
 		fmt.Fprintf(&b, "\n  reached the device: %s; call %s", p.Dispatched, p.CallID)

@@ -24,6 +24,9 @@ func (a *application) importOpenClawCommand() *cobra.Command {
 	var dryRun bool
 	cmd := a.remoteStep("openclaw DIR", "Take over the paired nodes and rules of an OpenClaw installation", 1,
 		func(ctx context.Context, r remote, args []string) error {
+			if _, err := os.Stat(policyFile); policyFile != "" && err == nil {
+				return fmt.Errorf("the file %s exists: give --policy another name, or remove it", policyFile)
+			}
 			in, err := openclaw.Read(args[0])
 			if err != nil {
 				return err
@@ -77,6 +80,12 @@ func importNodes(
 
 // reportImport prints what was imported and what was left out. Without states, nothing was sent.
 func (a *application) reportImport(in openclaw.Installation, states map[string]wire.ImportedState) error {
+	if len(in.Nodes) == 0 {
+		_, err := fmt.Fprintln(a.out, "no paired nodes: is this the state directory of a gateway? A node has one, too.")
+		if err != nil {
+			return err
+		}
+	}
 	var cells [][]string
 	for _, n := range in.Nodes {
 		state := states[n.DeviceID]

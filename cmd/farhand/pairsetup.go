@@ -59,8 +59,8 @@ func (a *application) showSetup(made wire.SetupCode, picture bool) error {
 	}
 	out := safeOn(a.out)
 	const text = "Scan or paste this code in an OpenClaw app:\n\n  %s\n\nOr run on the computer:\n\n" +
-		"  openclaw node run --pair %s\n\nIt connects to %s, pairs one node, and expires in %s.\n"
+		"  openclaw node run --pair %s\n\nIt connects to %s, pairs one node, and expires in %.0f minutes.\n"
 	_, err := fmt.Fprintf(out, text,
-		made.Code, made.PairURL, made.URL, time.Until(timeOf(made.ExpiresAt)).Round(time.Minute))
+		made.Code, made.PairURL, made.URL, time.Until(timeOf(made.ExpiresAt)).Minutes())
 	return err
 }

@@ -51,6 +51,12 @@ func (a *application) progress(what string) (done func()) {
 	}
 }
 
+// A cell of a table is cut, in characters. The ids of OpenClaw nodes are the longest, and are not cut: people copy them.
+const (
+	shownCell = 60
+	shownWord = 64 // a cell without spaces
+)
+
 // table writes aligned columns. Cells may come from devices, so control characters are made visible.
 func table(w io.Writer, header []string, rows [][]string) error {
 	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
@@ -58,7 +64,11 @@ func table(w io.Writer, header []string, rows [][]string) error {
 	for _, row := range rows {
 		cells := make([]string, len(row))
 		for i, cell := range row {
-			cells[i] = oneLine(cell, 60)
+			limit := shownCell
+			if !strings.Contains(cell, " ") {
+				limit = shownWord
+			}
+			cells[i] = oneLine(cell, limit)
 		}
 		fmt.Fprintln(tw, strings.Join(cells, "\t"))
 	}

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -363,7 +364,7 @@ func ambiguous(tool string, found []registry.Entry) *registry.Error {
 	for _, f := range found[:min(len(found), maxCandidates)] {
 		e.Candidates = append(e.Candidates, registry.Candidate{
 			SessionID: f.Session.Key.Session, DeviceID: f.Session.DeviceID,
-			UserID: f.Session.UserID, Name: f.Session.Name, Foreground: f.Session.InForeground(),
+			UserID: f.Session.UserID, Name: cmp.Or(f.Session.Name, f.Session.DeviceName), Foreground: f.Session.InForeground(),
 		})
 	}
 	return e

@@ -57,7 +57,8 @@ func Handshake(frame []byte, challenge Challenge, now time.Time) (*Hello, *Refus
 	}
 	if c.role != roleNode {
 		r := refuse(c.id, codeInvalidRequest, "invalid role: Farhand serves the role node only, not "+
-			fields.Quote(textsafe.Line(c.role))+". See "+documentation+".", "")
+			fields.Quote(textsafe.Line(c.role))+". Use the console, the HTTP API or the command farhand. See "+
+			documentation+".", "")
 		r.Reason = "invalid role"
 		return nil, r
 	}

@@ -227,10 +227,18 @@ func (s *Service) withSecret(ctx context.Context, r *http.Request, n Node, secre
 	return AdmittedNode{Identity: id, Token: secret}, err
 }
 
-// refuseToken records a wrong token, and returns the error for the node.
+// refuseToken records a wrong token, and returns the error for the node, which says what to do there. Node hosts print
+// it, but cut a close reason at 120 bytes.
 func (s *Service) refuseToken(r *http.Request, token string, reason NodeReason, err error) error {
-	if err = s.gate.Refusals.Token(r, token, err); errors.Is(err, registry.CodeRateLimited) {
-		reason = NodeLimited
+	err = s.gate.Refusals.Token(r, token, err)
+	switch {
+	case errors.Is(err, registry.CodeRateLimited):
+		return refuseNode(NodeLimited, err)
+	case reason == NodeDeviceToken:
+		return refuseNodef(reason, "The node's credential is invalid: revoked, expired or of another key. "+
+			"Start the node again to pair it.")
+	default:
+		return refuseNodef(reason, "This gateway does not know the token. "+
+			"Remove OPENCLAW_GATEWAY_TOKEN from the node, to pair it.")
 	}
-	return refuseNode(reason, err)
 }

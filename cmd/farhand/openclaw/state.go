@@ -43,6 +43,9 @@ var ErrNothing = errors.New("there is no OpenClaw installation: give its state d
 
 // Read reads an installation. An error names the file that could not be read.
 func Read(dir string) (Installation, error) {
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return Installation{}, ErrNothing
+	}
 	var in Installation
 	found := false
 	for _, read := range []func(string, *Installation) (bool, error){readDatabaseState, readFileState, readConfig} {
