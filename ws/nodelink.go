@@ -156,7 +156,9 @@ func (c *conn) handleNode(ctx context.Context, r *node.Request) (err error) {
 			c.budget.spend(unitsPerStray)
 		case node.Offer:
 			c.budget.spend(unitsPerStore)
-			err = c.offerNode(ctx)
+			if err = c.offerNode(ctx); err == nil {
+				err = c.sendNode(e.Answer(c.offers))
+			}
 		case node.Seen:
 			if c.who.Use != nil {
 				c.who.Use.NoteUse()

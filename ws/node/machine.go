@@ -22,8 +22,11 @@ type (
 	// Charge charges the node for a frame that nothing needed.
 	Charge struct{}
 
-	// Offer replaces the node's tools with those of Machine.Catalog.
-	Offer struct{}
+	// Offer replaces the node's tools with those of Machine.Catalog. Then Answer returns the frame for the node, by
+	// which of the tools are offered.
+	Offer struct {
+		Answer func(offers func(tool string) bool) []byte
+	}
 
 	// Seen records that the node was used.
 	Seen struct{}

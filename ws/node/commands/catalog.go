@@ -49,6 +49,7 @@ type catalog struct {
 type entry struct {
 	*command
 	plugin *plugin // nil: a command
+	place  int     // of the plug-in tool, from 1
 }
 
 // identity distinguishes the tool from all others of the node.
@@ -155,7 +156,9 @@ func (b *builder) add(tool string, e *entry) {
 	}
 	b.taken[strings.ToLower(tool)] = e.name
 	b.made.tools[tool] = e
-	b.made.list = append(b.made.list, Tool{Name: tool, Command: e.name, Definition: b.definition(tool, e)})
+	b.made.list = append(b.made.list, Tool{
+		Name: tool, Command: e.name, Definition: b.definition(tool, e), Published: e.place,
+	})
 }
 
 const (

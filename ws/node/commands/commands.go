@@ -25,6 +25,7 @@ type Tool struct {
 	Name       string          // of the tool
 	Command    string          // of the node
 	Definition json.RawMessage // as in register_tools
+	Published  int             // its place among the plug-in tools that New got, from 1; 0: it is a command
 }
 
 // Call is a call of a tool.
