@@ -188,7 +188,13 @@ func (c *conn) stepNode(s *node.Step) error {
 	if frame == nil {
 		return nil
 	}
-	return c.sendNode(frame)
+	if err := c.sendNode(frame); err != nil {
+		return err
+	}
+	if _, running = c.local.Remaining(s.Call); !running { // it ended meanwhile, when the node ran nothing to cancel
+		c.Cancel(s.Call, "the call ended")
+	}
+	return nil
 }
 
 // Files stores files that the gateway itself adds to a result. *blobs.Service implements it.
