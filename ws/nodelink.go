@@ -58,11 +58,11 @@ func (s *Server) newNodeLink(device *nodeDevice) *nodeLink {
 	own := s.catalogs.of(hello.Node, nil)
 	return &nodeLink{node.New(node.Config{
 		NodeID: hello.DeviceID, Protocol: hello.Protocol,
-		Catalog: func(plugins []json.RawMessage) commands.Catalog {
+		Catalog: func(plugins []json.RawMessage) *commands.Catalog {
 			if len(plugins) == 0 {
 				return own
 			}
-			return s.catalogs.of(own.node, plugins)
+			return s.catalogs.of(own.Node(), plugins)
 		},
 	})}
 }

@@ -45,7 +45,7 @@ type Config struct {
 	Protocol int
 
 	// Catalog returns the tools of the node with the plug-in tools that it published. It must be pure.
-	Catalog func(plugins []json.RawMessage) commands.Catalog
+	Catalog func(plugins []json.RawMessage) *commands.Catalog
 }
 
 // Machine is the state of one connection. An id that the node answers is known only on the connection over which the
@@ -58,7 +58,7 @@ type Machine struct {
 	request string // id of the request that was decoded last; only the reader uses it
 
 	mu       sync.Mutex
-	catalog  commands.Catalog
+	catalog  *commands.Catalog
 	calls    []*call // those that run, and those whose answers are not acknowledged yet; few at a time
 	buffered int     // bytes of progress that came early
 }
@@ -69,7 +69,7 @@ func New(cfg Config) *Machine {
 }
 
 // Catalog returns the tools that the node offers now.
-func (m *Machine) Catalog() commands.Catalog {
+func (m *Machine) Catalog() *commands.Catalog {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.catalog

@@ -19,7 +19,7 @@ const nodeID = "n1"
 func newMachine(protocol int, declared ...string) *node.Machine {
 	return node.New(node.Config{
 		NodeID: nodeID, Protocol: protocol,
-		Catalog: func(plugins []json.RawMessage) commands.Catalog {
+		Catalog: func(plugins []json.RawMessage) *commands.Catalog {
 			return commands.New(commands.Node{Platform: "linux", Commands: declared}, plugins, commands.Rules{})
 		},
 	})
