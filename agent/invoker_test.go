@@ -206,6 +206,27 @@ func TestARefusalOfARememberedRouteIsDecidedAnew(t *testing.T) {
 	wantCode(t, err, registry.CodeHookCancelled)
 }
 
+// A policy refuses before the call's own time is known. The refusal of a remembered route is still the policy's.
+func TestThePolicysRefusalOfARememberedRouteIsDecidedAnew(t *testing.T) {
+	admins := spec("t", `{"type":"object"}`)
+	admins.SecurityLevel = registry.SecurityAdminOnly
+	admins = admins.Hashed()
+	everyone := spec("t", `{"type":"object"}`)
+	for _, now := range []registry.ToolSpec{admins, everyone} {
+		r := &fakeRouter{spec: now, remembered: &admins, result: registry.Result{Success: true}}
+		i := agent.NewInvoker(agent.Config{Router: r, CallLog: newCallLog(t), Policy: newPolicy(t, agent.PolicyRules{})})
+		_, err := i.Invoke(t.Context(), agent.Request{Tool: "t", Model: true, Caller: auth.Identity{Admin: true}})
+		if now.SecurityLevel == registry.SecurityAdminOnly {
+			wantCode(t, err, registry.CodePolicyDenied)
+		} else if err != nil {
+			t.Error(err)
+		}
+		if r.refreshed != 1 {
+			t.Errorf("the route was read again %d times", r.refreshed)
+		}
+	}
+}
+
 // refusing is a hook that cancels calls of tools with a description.
 type refusing struct{ description string }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -56,10 +57,13 @@ func (r *fakeRouter) ResolveNow(
 	return route, false, err
 }
 
-func (r *fakeRouter) ResolveAgain(_ context.Context, old registry.Route) (registry.Route, error) {
+func (r *fakeRouter) ResolveAgain(ctx context.Context, old registry.Route) (registry.Route, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.refreshed++
+	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) { // as a store over the network
+		return registry.Route{}, registry.StoreUnavailable("read the session", context.DeadlineExceeded)
+	}
 	return registry.Route{Session: old.Session, Spec: r.spec}, r.refreshErr
 }
 

@@ -155,7 +155,7 @@ func (i *Invoker) endOfCall(req *Request, start time.Time) time.Time {
 // admitAnew reads the route of a call again, because the session may have changed since it was cached. If it has, the
 // hooks decide again. Otherwise admitAnew returns refused, the error of the first attempt.
 func (i *Invoker) admitAnew(ctx context.Context, p *prepared, refused error) error {
-	fresh, err := i.cfg.Router.ResolveAgain(timed{ctx, p.inv.Deadline}, p.route)
+	fresh, err := i.cfg.Router.ResolveAgain(timed{ctx, p.end()}, p.route) // a refusal may come before inv.Deadline is set
 	if err != nil {
 		return err
 	}

@@ -17,17 +17,11 @@ type nodeCatalogs struct {
 	rules commands.Rules
 
 	mu sync.Mutex
-	by map[[sha256.Size]byte]weak.Pointer[nodeCatalog]
-}
-
-// nodeCatalog is a catalog, and the node for which it was made.
-type nodeCatalog struct {
-	commands.Catalog
-	node commands.Node
+	by map[[sha256.Size]byte]weak.Pointer[commands.Catalog]
 }
 
 // of returns the catalog of a node with the plug-in tools that it published.
-func (n *nodeCatalogs) of(node commands.Node, plugins []json.RawMessage) *nodeCatalog {
+func (n *nodeCatalogs) of(node commands.Node, plugins []json.RawMessage) *commands.Catalog {
 	key := catalogKey(node, plugins)
 	n.mu.Lock()
 	shared := n.by[key].Value()
@@ -35,14 +29,14 @@ func (n *nodeCatalogs) of(node commands.Node, plugins []json.RawMessage) *nodeCa
 	if shared != nil {
 		return shared
 	}
-	made := &nodeCatalog{commands.New(node, plugins, n.rules), node}
+	made := commands.New(node, plugins, n.rules)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if shared = n.by[key].Value(); shared != nil { // made meanwhile
 		return shared
 	}
 	if n.by == nil {
-		n.by = make(map[[sha256.Size]byte]weak.Pointer[nodeCatalog])
+		n.by = make(map[[sha256.Size]byte]weak.Pointer[commands.Catalog])
 	}
 	n.by[key] = weak.Make(made)
 	runtime.AddCleanup(made, n.forget, key)

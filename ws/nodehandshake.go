@@ -32,6 +32,7 @@ const (
 	maxStrangers  = 512              // sockets on which the frame connect is read; one source gets half
 	strangerBytes = node.MaxConnect + 4<<10
 	strangerRead  = 1 << 10         // bytes of the buffer for the frame
+	strangerRest  = 256 << 10       // bytes that are discarded after a refusal
 	pendingWait   = 5 * time.Second // until a node asks again whether it is paired
 	limitedWait   = time.Minute     // until a node of a source with too many wrong tokens tries again
 )
@@ -261,11 +262,11 @@ func endStranger(conn *websocket.Conn, socket *strangerSocket, refusal *node.Ref
 	if err == nil {
 		err = conn.WriteMessage(websocket.CloseMessage, payload)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, websocket.ErrCloseSent) { // the library closes after a frame that is too big
 		return
 	}
 	socket.linger() // unread input would cause a reset that overtakes the frames
-	_, _ = io.CopyN(io.Discard, socket, lingerBuffer)
+	_, _ = io.CopyN(io.Discard, socket, strangerRest)
 }
 
 // strangerHijacker gives the upgrader a socket that reads no further than the first message.

@@ -3,6 +3,7 @@ package ws_test
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -119,6 +120,12 @@ func TestNodeStrangersAreBounded(t *testing.T) {
 	big, _ := g.dialNode(newKey(t))
 	big.send(strings.Repeat("x", 64<<10+1))
 	big.closed(websocket.CloseMessageTooBig, "")
+	big, _ = g.dialNode(newKey(t))
+	big.send(strings.Repeat("x", 200<<10))
+	must(t, big.conn.SetReadDeadline(time.Now().Add(testTimeout)))
+	if _, err := io.ReadAll(big.conn.NetConn()); err != nil { // a reset may overtake the close frame
+		t.Errorf("the socket ended with %v", err)
+	}
 
 	many, _ := g.dialNode(newKey(t))
 	for range 700 { // pings, which are no part of a message

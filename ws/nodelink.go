@@ -58,11 +58,11 @@ func (s *Server) newNodeLink(device *nodeDevice) *nodeLink {
 	own := s.catalogs.of(hello.Node, nil)
 	return &nodeLink{node.New(node.Config{
 		NodeID: hello.DeviceID, Protocol: hello.Protocol,
-		Catalog: func(plugins []json.RawMessage) commands.Catalog {
+		Catalog: func(plugins []json.RawMessage) *commands.Catalog {
 			if len(plugins) == 0 {
 				return own
 			}
-			return s.catalogs.of(own.node, plugins)
+			return s.catalogs.of(own.Node(), plugins)
 		},
 	})}
 }
@@ -156,7 +156,9 @@ func (c *conn) handleNode(ctx context.Context, r *node.Request) (err error) {
 			c.budget.spend(unitsPerStray)
 		case node.Offer:
 			c.budget.spend(unitsPerStore)
-			err = c.offerNode(ctx)
+			if err = c.offerNode(ctx); err == nil {
+				err = c.sendNode(e.Answer(c.offers))
+			}
 		case node.Seen:
 			if c.who.Use != nil {
 				c.who.Use.NoteUse()
@@ -186,7 +188,13 @@ func (c *conn) stepNode(s *node.Step) error {
 	if frame == nil {
 		return nil
 	}
-	return c.sendNode(frame)
+	if err := c.sendNode(frame); err != nil {
+		return err
+	}
+	if _, running = c.local.Remaining(s.Call); !running { // it ended meanwhile, when the node ran nothing to cancel
+		c.Cancel(s.Call, "the call ended")
+	}
+	return nil
 }
 
 // Files stores files that the gateway itself adds to a result. *blobs.Service implements it.

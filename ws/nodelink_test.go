@@ -200,6 +200,25 @@ func TestNodeRequests(t *testing.T) {
 	}
 }
 
+// The answer to a node that publishes tools of plug-ins names those that are offered.
+func TestNodePublishesTools(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	p := g.connectNode(newKey(t), "acme.call")
+	tool := func(name, more string) string {
+		return fmt.Sprintf(`{"pluginId":"acme","name":%q,"description":"d",%s}`, name, more)
+	}
+	f := p.ask("node.pluginTools.update", `{"tools":[`+strings.Join([]string{
+		tool("good", `"command":"acme.call"`), tool("undeclared", `"command":"acme.other"`),
+		tool("refused", `"command":"acme.call","parameters":{"type":"nonsense"}`),
+	}, ",")+`]}`)
+	payload, _ := f["payload"].(map[string]any)
+	tools, _ := payload["tools"].([]any)
+	if len(tools) != 1 || tools[0].(map[string]any)["name"] != "good" {
+		t.Errorf("the node was told that these are offered: %v", f)
+	}
+}
+
 // A node that comes back takes its session over, also from a connection that looks alive, and cannot answer what the
 // earlier connection was asked.
 func TestNodeTakesOver(t *testing.T) {

@@ -95,8 +95,8 @@ var arrows = map[string][]string{
 		"registry/memory/statefile", "internal", "internal/metrics", "web",
 	},
 	"cmd": {
-		root, "api/wire", "ws/client", "agent/access", "agent/provider", "agent/sandbox", "agent/tools", "registry",
-		"internal",
+		root, "api/wire", "ws/client", "ws/node", "agent/access", "agent/provider", "agent/sandbox", "agent/tools",
+		"registry", "internal",
 	},
 	"examples": {root, "agent", "agent/provider", "agent/sandbox", "ws/client"},
 	"deploy":   {},            // has tools of releases, and tests

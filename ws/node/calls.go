@@ -29,7 +29,7 @@ type call struct {
 	wire    string // of its invocation; empty: it is not running
 	request string // id of the request with its answer, which is to be acknowledged
 	tool    string
-	catalog commands.Catalog // the one that the call began with
+	catalog *commands.Catalog // the one that the call began with
 	inv     commands.Invocation
 	steps   int    // invocations so far
 	suffix  string // of the invocations' ids

@@ -22,8 +22,11 @@ type (
 	// Charge charges the node for a frame that nothing needed.
 	Charge struct{}
 
-	// Offer replaces the node's tools with those of Machine.Catalog.
-	Offer struct{}
+	// Offer replaces the node's tools with those of Machine.Catalog. Then Answer returns the frame for the node, by
+	// which of the tools are offered.
+	Offer struct {
+		Answer func(offers func(tool string) bool) []byte
+	}
 
 	// Seen records that the node was used.
 	Seen struct{}
@@ -42,7 +45,7 @@ type Config struct {
 	Protocol int
 
 	// Catalog returns the tools of the node with the plug-in tools that it published. It must be pure.
-	Catalog func(plugins []json.RawMessage) commands.Catalog
+	Catalog func(plugins []json.RawMessage) *commands.Catalog
 }
 
 // Machine is the state of one connection. An id that the node answers is known only on the connection over which the
@@ -55,7 +58,7 @@ type Machine struct {
 	request string // id of the request that was decoded last; only the reader uses it
 
 	mu       sync.Mutex
-	catalog  commands.Catalog
+	catalog  *commands.Catalog
 	calls    []*call // those that run, and those whose answers are not acknowledged yet; few at a time
 	buffered int     // bytes of progress that came early
 }
@@ -66,7 +69,7 @@ func New(cfg Config) *Machine {
 }
 
 // Catalog returns the tools that the node offers now.
-func (m *Machine) Catalog() commands.Catalog {
+func (m *Machine) Catalog() *commands.Catalog {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.catalog

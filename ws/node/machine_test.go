@@ -19,7 +19,7 @@ const nodeID = "n1"
 func newMachine(protocol int, declared ...string) *node.Machine {
 	return node.New(node.Config{
 		NodeID: nodeID, Protocol: protocol,
-		Catalog: func(plugins []json.RawMessage) commands.Catalog {
+		Catalog: func(plugins []json.RawMessage) *commands.Catalog {
 			return commands.New(commands.Node{Platform: "linux", Commands: declared}, plugins, commands.Rules{})
 		},
 	})
@@ -52,12 +52,19 @@ func sent(t testing.TB, effects []node.Effect) (all []string) {
 		t.Fatal(err)
 	}
 	for _, e := range effects {
-		if s, ok := e.(node.Send); ok {
-			if err := schema.Check(s.Frame); err != nil {
-				t.Errorf("%s: %v", s.Frame, err)
-			}
-			all = append(all, string(s.Frame))
+		var frame []byte
+		switch e := e.(type) {
+		case node.Send:
+			frame = e.Frame
+		case node.Offer:
+			frame = e.Answer(func(string) bool { return true })
+		default:
+			continue
 		}
+		if err := schema.Check(frame); err != nil {
+			t.Errorf("%s: %v", frame, err)
+		}
+		all = append(all, string(frame))
 	}
 	return all
 }
@@ -215,7 +222,21 @@ func TestPluginTools(t *testing.T) {
 			t.Errorf("%d tools before, %d after", before, after)
 		}
 	}
-	m := newMachine(4)
+	m := newMachine(4, "acme.call")
+	answer := func(offers func(string) bool) string {
+		effects := m.Handle(decode(t, m, "node.pluginTools.update", `{"tools":[{"pluginId":"p","name":"x","description":"d",
+			"command":"undeclared"},{"pluginId":"p","name":"b","description":"d","command":"acme.call"},
+			{"pluginId":"p","name":"a","description":"d","command":"acme.call"}]}`).(*node.Request))
+		return string(effects[0].(node.Offer).Answer(offers))
+	}
+	if got := answer(func(tool string) bool { return tool != "a" }); strings.Contains(got, `"x"`) ||
+		strings.Contains(got, `"a"`) || !strings.Contains(got, `"name":"b"`) {
+		t.Errorf("the answer names what is not offered: %s", got)
+	}
+	if got := answer(func(string) bool { return false }); !strings.Contains(got, `"tools":[]`) {
+		t.Errorf("nothing is offered: %s", got)
+	}
+	m = newMachine(4)
 	got := sent(t, m.Handle(decode(t, m, "node.pluginTools.update", `{}`).(*node.Request)))
 	if !strings.Contains(got[0], `"ok":false`) {
 		t.Errorf("without tools: %v", got)

@@ -76,7 +76,8 @@ func open(r *Request, bad **fields.Error) *fields.Object {
 	return p
 }
 
-// pluginTools replaces the tools that the node's plug-ins offer. Nodes of the older version have none.
+// pluginTools replaces the tools that the node's plug-ins offer. Nodes of the older version have none. The answer has
+// those that are offered now: not those that are malformed, and not those that wait for an approver.
 func (m *Machine) pluginTools(r *Request) []Effect {
 	var bad *fields.Error
 	tools := open(r, &bad).Array("tools")
@@ -100,7 +101,15 @@ func (m *Machine) pluginTools(r *Request) []Effect {
 	m.mu.Lock()
 	m.catalog = catalog
 	m.mu.Unlock()
-	return append(effects, Offer{}, Send{succeeded(r.id, map[string]any{"nodeId": m.cfg.NodeID, "tools": kept})})
+	return append(effects, Offer{func(offers func(tool string) bool) []byte {
+		offered := make([]json.RawMessage, 0, len(kept))
+		for _, t := range catalog.Tools() {
+			if t.Published > 0 && offers(t.Name) {
+				offered = append(offered, kept[t.Published-1])
+			}
+		}
+		return succeeded(r.id, map[string]any{"nodeId": m.cfg.NodeID, "tools": offered})
+	}})
 }
 
 // skills answers a node that publishes instructions for agents. Farhand keeps none: a device's text must not become a

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/farhand/farhand/agent/access/policy"
+	"github.com/farhand/farhand/ws/node/commands"
 )
 
 // The databases of testdata were written by SQLite 3.50 with pages of 1024 bytes, in the schema of OpenClaw 2026.9.6.
@@ -83,6 +84,17 @@ func TestPolicyIsValid(t *testing.T) {
 	} {
 		if err := policy.Check([]byte(p.YAML())); err != nil {
 			t.Errorf("%v:\n%s", err, p.YAML())
+		}
+	}
+}
+
+// A command is denied under the name that its tool has, also if that has characters that names of tools must not have.
+func TestDeniedCommandsAreTheToolsOfNodes(t *testing.T) {
+	denied := []string{"system.run", "callLog.search", "acme do:it", "canvas.a2ui.pushJSONL"}
+	text := Policy{DenyCommands: denied}.YAML()
+	for _, tool := range commands.New(commands.Node{Commands: denied}, nil, commands.Rules{}).Tools() {
+		if !strings.Contains(text, `"`+tool.Name+`"`) {
+			t.Errorf("%s is not denied:\n%s", tool.Name, text)
 		}
 	}
 }

@@ -14,19 +14,19 @@ import (
 
 // New returns the catalog of a node: its commands, and the plug-in tools that it published, as elements of
 // node.pluginTools.update. It reads at most maxCommands commands and maxPlugins tools.
-func New(node Node, pluginTools []json.RawMessage, rules Rules) Catalog {
+func New(node Node, pluginTools []json.RawMessage, rules Rules) *Catalog {
 	b := &builder{
 		node: node, platform: platformOf(node), byName: make(map[string]*command), taken: make(map[string]string),
-		declared: make(map[string]bool), made: catalog{tools: make(map[string]*entry)},
+		declared: make(map[string]bool), made: &Catalog{tools: make(map[string]*entry)},
 	}
 	all := known()
 	for i := range all {
 		b.byName[all[i].name] = &all[i]
 	}
-	b.made.platform = b.platform
+	b.made.node, b.made.platform = node, b.platform
 	b.addCommands(b.addPlugins(pluginTools, rules))
 	slices.SortFunc(b.made.list, func(x, y Tool) int { return strings.Compare(x.Name, y.Name) })
-	return &b.made
+	return b.made
 }
 
 // Limits of what is read from one node.
@@ -36,8 +36,9 @@ const (
 	maxCommandName = 128 // bytes
 )
 
-// catalog implements Catalog.
-type catalog struct {
+// Catalog has the tools of one node. It never changes.
+type Catalog struct {
+	node     Node
 	platform platform
 	list     []Tool
 	tools    map[string]*entry // by the name here
@@ -49,6 +50,7 @@ type catalog struct {
 type entry struct {
 	*command
 	plugin *plugin // nil: a command
+	place  int     // of the plug-in tool, from 1
 }
 
 // identity distinguishes the tool from all others of the node.
@@ -66,7 +68,7 @@ type builder struct {
 	byName   map[string]*command
 	declared map[string]bool
 	taken    map[string]string // names here, in lower case → commands
-	made     catalog
+	made     *Catalog
 }
 
 func (b *builder) leaveOut(name, why string) {
@@ -155,7 +157,9 @@ func (b *builder) add(tool string, e *entry) {
 	}
 	b.taken[strings.ToLower(tool)] = e.name
 	b.made.tools[tool] = e
-	b.made.list = append(b.made.list, Tool{Name: tool, Command: e.name, Definition: b.definition(tool, e)})
+	b.made.list = append(b.made.list, Tool{
+		Name: tool, Command: e.name, Definition: b.definition(tool, e), Published: e.place,
+	})
 }
 
 const (
@@ -257,14 +261,17 @@ func (e effect) annotations(confined bool) *registry.Annotations {
 	return a
 }
 
-// Tools implements Catalog.
-func (c *catalog) Tools() []Tool { return c.list }
+// Node returns what the node said about itself.
+func (c *Catalog) Node() Node { return c.node }
 
-// LeftOut implements Catalog.
-func (c *catalog) LeftOut() []LeftOut { return c.left }
+// Tools returns the tools in the order of their names.
+func (c *Catalog) Tools() []Tool { return c.list }
 
-// Invoke implements Catalog.
-func (c *catalog) Invoke(tool string, call Call) (Invocation, error) {
+// LeftOut returns the commands and plug-in tools that are no tools here, for the log.
+func (c *Catalog) LeftOut() []LeftOut { return c.left }
+
+// Invoke returns what the node is asked first. It fails with an *registry.Error.
+func (c *Catalog) Invoke(tool string, call Call) (Invocation, error) {
 	e := c.tools[tool]
 	if e == nil {
 		return Invocation{}, unknownTool(tool)

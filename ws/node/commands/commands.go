@@ -25,6 +25,7 @@ type Tool struct {
 	Name       string          // of the tool
 	Command    string          // of the node
 	Definition json.RawMessage // as in register_tools
+	Published  int             // its place among the plug-in tools that New got, from 1; 0: it is a command
 }
 
 // Call is a call of a tool.
@@ -63,26 +64,6 @@ type Step struct {
 	Result registry.Result // the call has ended
 }
 
-// Catalog has the tools of one node. It never changes.
-type Catalog interface {
-	// Tools returns the tools in the order of their names.
-	Tools() []Tool
-
-	// LeftOut returns the commands and plug-in tools that are no tools here, for the log.
-	LeftOut() []LeftOut
-
-	// Invoke returns what the node is asked first. It fails with an *registry.Error.
-	Invoke(tool string, call Call) (Invocation, error)
-
-	// Result returns the result of a tool whose command ran. Its parts may have more data than
-	// registry.MaxInlinePart: the caller stores what does not fit as files. It fails with an *registry.Error if the
-	// payload is not what the command returns.
-	Result(tool string, payload registry.JSON) (registry.Result, error)
-
-	// Fail returns the result of a tool whose node failed.
-	Fail(tool string, f Failure) registry.Result
-}
-
 // LeftOut is a command or a plug-in tool that is no tool here.
 type LeftOut struct{ Name, Reason string }
 
@@ -92,7 +73,7 @@ type Rules struct {
 }
 
 // After returns what follows a node's answer to an Invocation of a call.
-func After(c Catalog, tool string, inv Invocation, a Answer) Step {
+func After(c *Catalog, tool string, inv Invocation, a Answer) Step {
 	if inv.next != nil {
 		return inv.next(a)
 	}

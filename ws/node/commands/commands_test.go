@@ -38,11 +38,11 @@ func phoneCommands() []string {
 		"watch.notify chat.push talk.ptt.start talk.ptt.stop talk.ptt.cancel talk.ptt.once")
 }
 
-func catalogOf(platform string, names ...string) commands.Catalog {
+func catalogOf(platform string, names ...string) *commands.Catalog {
 	return commands.New(commands.Node{Platform: platform, Commands: names}, nil, commands.Rules{})
 }
 
-func everything(platform string) commands.Catalog {
+func everything(platform string) *commands.Catalog {
 	return catalogOf(platform, append(hostCommands(), phoneCommands()...)...)
 }
 

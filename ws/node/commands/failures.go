@@ -13,8 +13,8 @@ const codeDenied = "SYSTEM_RUN_DENIED"
 // maxFailure is how much of a node's message a caller reads, in bytes.
 const maxFailure = 4 << 10
 
-// Fail implements Catalog. The text is the node's, and what to do next.
-func (c *catalog) Fail(tool string, f Failure) registry.Result {
+// Fail returns the result of a tool whose node failed. The text is the node's, and what to do next.
+func (c *Catalog) Fail(tool string, f Failure) registry.Result {
 	message := f.Message
 	if len(message) > maxFailure {
 		message = strings.ToValidUTF8(message[:maxFailure], "") + "…"
@@ -36,7 +36,7 @@ func (c *catalog) Fail(tool string, f Failure) registry.Result {
 }
 
 // next returns what to do about a failure; empty: unknown.
-func (c *catalog) next(tool string, f Failure) string {
+func (c *Catalog) next(tool string, f Failure) string {
 	code := codeOf(f)
 	switch {
 	case strings.Contains(f.Message, "SYSTEM_RUN_DISABLED"):
@@ -89,7 +89,7 @@ func isCode(s string) bool {
 }
 
 // permissionOf returns the name of the permission that a tool needs.
-func (c *catalog) permissionOf(tool string) string {
+func (c *Catalog) permissionOf(tool string) string {
 	if e := c.tools[tool]; e != nil && e.plugin == nil && e.permission != "" {
 		return "the permission " + e.permission
 	}

@@ -19,8 +19,10 @@ type payload struct {
 	raw  registry.JSON
 }
 
-// Result implements Catalog.
-func (c *catalog) Result(tool string, raw registry.JSON) (registry.Result, error) {
+// Result returns the result of a tool whose command ran. Its parts may have more data than registry.MaxInlinePart: the
+// caller stores what does not fit as files. It fails with an *registry.Error if the payload is not what the command
+// returns.
+func (c *Catalog) Result(tool string, raw registry.JSON) (registry.Result, error) {
 	e := c.tools[tool]
 	if e == nil {
 		return registry.Result{}, unknownTool(tool)

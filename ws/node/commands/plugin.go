@@ -58,7 +58,7 @@ func (b *builder) addPlugins(tools []json.RawMessage, rules Rules) map[string]bo
 			continue
 		}
 		used[p.command] = true
-		b.addPlugin(p)
+		b.addPlugin(p, i+1)
 	}
 	b.releaseKnown()
 	return used
@@ -89,12 +89,12 @@ func (b *builder) releaseKnown() {
 }
 
 // addPlugin adds a plug-in tool. If its name is taken, it gets the name of its plug-in in front.
-func (b *builder) addPlugin(p *plugin) {
+func (b *builder) addPlugin(p *plugin, place int) {
 	name := p.name
 	if _, taken := b.taken[strings.ToLower(name)]; taken {
 		name = prefixed(p)
 	}
-	b.add(name, &entry{command: &command{name: p.command}, plugin: p})
+	b.add(name, &entry{command: &command{name: p.command}, plugin: p, place: place})
 }
 
 // prefixed returns the name of a plug-in tool with that of its plug-in in front.

@@ -32,7 +32,7 @@ const (
 // rules, so that none of them can change in between. It makes no plan for login shells and for most lines of a shell, so
 // the command is tried without one first, and a line that is one program with its arguments becomes that. The app of
 // macOS asks its own person instead of refusing. A decided call goes there with a plan first. Nodes before 2026.5 take allow-once without a plan.
-func run(c *catalog, r request) (Invocation, error) {
+func run(c *Catalog, r request) (Invocation, error) {
 	line := r.args.text("command")
 	base := []member{{Name: []byte("command"), Value: shell(c.platform, line)}}
 	planned := []member{{Name: []byte("command"), Value: bindable(c.platform, line)}}
@@ -126,7 +126,7 @@ func encodeTexts(argv ...string) []byte {
 
 // runOnce is one call of the tool run.
 type runOnce struct {
-	catalog  *catalog
+	catalog  *Catalog
 	tool     string
 	approved bool
 	base     []member      // command and cwd

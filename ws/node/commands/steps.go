@@ -12,7 +12,7 @@ func invalidArguments(format string, args ...any) error {
 }
 
 // snap takes one picture, or one of each camera. Nodes take one at a time. Linux has no facing: it takes one.
-func snap(c *catalog, r request) (Invocation, error) {
+func snap(c *Catalog, r request) (Invocation, error) {
 	facing, rest := r.args.text("facing"), without(r.members, "facing")
 	take := func(facing string) Invocation {
 		members := rest
@@ -73,7 +73,7 @@ func without(members []member, name string) []member {
 }
 
 // ptz moves a camera. The node has the axes in an object of their own.
-func ptz(_ *catalog, r request) (Invocation, error) {
+func ptz(_ *Catalog, r request) (Invocation, error) {
 	var axes []member
 	rest := r.members
 	for _, name := range [...]string{"panDegrees", "tiltDegrees", "zoomPercent"} {
@@ -99,7 +99,7 @@ func ptz(_ *catalog, r request) (Invocation, error) {
 }
 
 // pushMessages pushes A2UI content as an array, to nodes that do not take lines.
-func pushMessages(_ *catalog, r request) (Invocation, error) {
+func pushMessages(_ *Catalog, r request) (Invocation, error) {
 	list := []byte{'['}
 	for line := range strings.Lines(r.args.text("jsonl")) {
 		line = strings.TrimSpace(line)
@@ -123,7 +123,7 @@ func pushMessages(_ *catalog, r request) (Invocation, error) {
 }
 
 // writeFile writes a text, or bytes in base64. The node takes only base64.
-func writeFile(_ *catalog, r request) (Invocation, error) {
+func writeFile(_ *Catalog, r request) (Invocation, error) {
 	content, encoded := r.args["text"], r.args["content_base64"]
 	if (content == nil) == (encoded == nil) {
 		return Invocation{}, invalidArguments("either text or content_base64 must be there")

@@ -26,7 +26,7 @@ type command struct {
 	foreground bool          // phones run it only while the app is in the foreground
 	timeout    time.Duration // of the tool; zero: the gateway's default
 
-	begin  func(c *catalog, r request) (Invocation, error) // nil: one invocation, by params
+	begin  func(c *Catalog, r request) (Invocation, error) // nil: one invocation, by params
 	result func(p payload) (registry.Result, error)        // nil: payload.result
 }
 

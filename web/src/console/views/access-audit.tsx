@@ -16,11 +16,16 @@ const text = words.audit;
 const perPage = 100;
 const mostEmpty = 5; // pages without a match that are read before the person is asked
 
-const actions: AuditAction[] = [
-  "call", "register", "login", "key.create", "key.revoke", "revoke", "pair.ask", "pair.look", "pair.decide",
-  "device.update", "device.revoke", "device.tools", "approval.ask", "approval.decide", "grant.revoke", "policy.reload",
-  "session.kick", "session.rename", "turn.abort", "call.cancel", "doctor", "backup",
-];
+// All actions of the API: a missing one is an error of the type.
+const every: Record<AuditAction, true> = {
+  "call": true, "register": true, "login": true, "key.create": true, "key.rotate": true, "key.revoke": true,
+  "revoke": true, "pair.ask": true, "pair.look": true, "pair.decide": true, "pair.setup": true, "device.import": true,
+  "device.update": true, "device.rotate": true, "device.revoke": true, "device.tools": true, "device.wake": true,
+  "approval.ask": true, "approval.decide": true, "grant.revoke": true, "policy.reload": true, "session.kick": true,
+  "session.rename": true, "turn.abort": true, "call.cancel": true, "doctor": true, "backup": true, "user.erase": true,
+  "user.default_device": true, "tenant.key": true, "tenant.budget": true, "budget.warning": true, "budget.spent": true,
+};
+const actions = Object.keys(every) as AuditAction[];
 const outcomes: AuditOutcome[] = ["allowed", "denied", "failed", "seen"];
 const tones: Record<string, Tone> = { allowed: "good", denied: "bad", failed: "warn" };
 const filters = ["from", "to", "user", "tool", "action", "outcome"] as const;
