@@ -76,21 +76,23 @@ func (h *handler) importNodes(c *gin.Context, _ *params) error {
 	if len(nodes) == 0 || len(nodes) > maxImported {
 		return wrongType("nodes", fmt.Sprintf("a list of 1 to %d nodes", maxImported))
 	}
+	keys := make([]ed25519.PublicKey, len(nodes))
+	for i, n := range nodes { // before any is imported
+		if keys[i], err = base64.RawURLEncoding.DecodeString(n.PublicKey); err != nil {
+			return wrongType("public_key", "an Ed25519 key, 32 bytes in base64url without padding")
+		}
+	}
 	if err := mayChangeMany(c, h.changes, deviceChanges, "changes of paired devices", len(nodes)); err != nil {
 		return err
 	}
 	ctx, done := storeContext(c), 0
 	report := wire.ImportReport{Nodes: make([]wire.ImportedState, len(nodes))}
 	for i, n := range nodes {
-		key, err := base64.RawURLEncoding.DecodeString(n.PublicKey)
-		if err != nil {
-			return wrongType("public_key", "an Ed25519 key, 32 bytes in base64url without padding")
-		}
 		state, err := h.Pairing.Import(ctx, h.approver(c), pairing.Imported{
-			PublicKey: ed25519.PublicKey(key), TokenDigest: n.TokenDigest, User: r.said.User, Name: n.Name,
+			PublicKey: keys[i], TokenDigest: n.TokenDigest, User: r.said.User, Name: n.Name,
 			Tools: n.Tools,
 		})
-		report.Nodes[i] = wire.ImportedState{DeviceID: pairing.NodeID(key), Status: string(state)}
+		report.Nodes[i] = wire.ImportedState{DeviceID: pairing.NodeID(keys[i]), Status: string(state)}
 		if problem := registry.AsError(err); err != nil {
 			if problem.Code == registry.CodeStoreUnavailable {
 				return err

@@ -110,6 +110,7 @@ func TestImportOverHTTP(t *testing.T) {
 		}
 		return strings.Join(all, " ")
 	}
+	send(token, `{"nodes":[`+node(publicKey, "a")+`,{"public_key":"!"}]}`).want(http.StatusBadRequest) // imports none
 	both := `{"user":"ann","nodes":[` + node(publicKey, "a") + `,` + node(another, "a") + `]}`
 	if got := states(both); got != "imported refused" || report.Nodes[1].Reason == "" {
 		t.Errorf("%s: %+v", got, report)

@@ -194,7 +194,8 @@ func (s *Server) identifyNode(ctx context.Context, r *http.Request, hello *node.
 func (s *Server) refusalOf(r *http.Request, hello *node.Hello, err error) *node.Refusal {
 	if waits, ok := errors.AsType[*pairing.NodePending](err); ok {
 		return hello.Pending(waits.ID, waits.Code, fmt.Sprintf(
-			"pairing required: this node waits to be paired. An approver approves the code %s within %v; the node then connects by itself.", waits.Code,
+			"pairing required: this node waits to be paired. An approver "+
+				"approves the code %s within %v; the node then connects by itself.", waits.Code,
 			waits.ExpiresIn.Round(time.Second)), pendingWait)
 	}
 	e := registry.AsError(err)

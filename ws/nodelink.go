@@ -231,7 +231,8 @@ func (c *conn) storeParts(f *toolResultFrame) error {
 		}
 		if c.server.cfg.Files == nil {
 			return registry.Errorf(registry.CodePayloadTooLarge,
-				"this gateway stores no files (FARHAND_BLOB_URL), and a result has at most %d bytes of them. Ask for a smaller one.", registry.MaxInlinePart)
+				"this gateway stores no files (FARHAND_BLOB_URL), and a "+
+					"result has at most %d bytes of them. Ask for a smaller one.", registry.MaxInlinePart)
 		}
 		c.budget.spend(unitsPerStore)
 		stored, err := c.server.cfg.Files.Store(ctx, c.local.Session().Key, f.ID, p)

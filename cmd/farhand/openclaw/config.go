@@ -82,6 +82,9 @@ func readConfig(dir string, in *Installation) (bool, error) {
 	}
 	slices.Sort(in.Policy.DenyCommands)
 	in.Policy.DenyCommands = slices.Compact(in.Policy.DenyCommands)
+	if len(in.Policy.DenyCommands) > 0 {
+		in.leaveOut("denied commands in plug-in tools: those tools have names of their own; deny them by name")
+	}
 	if err := in.stricter(c.Tools.Exec, "tools.exec"); err != nil {
 		return false, fmt.Errorf("%s: %w", path, err)
 	}

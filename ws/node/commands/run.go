@@ -29,9 +29,10 @@ const (
 //	                        └─ a person has ──▶ system.run.prepare ──▶ system.run, allow-once ──▶ ran
 //
 // The node takes allow-once only with the plan that system.run.prepare made: the exact program, folder, script and
-// rules, so that none of them can change in between. It makes no plan for login shells and for most lines of a shell, so
-// the command is tried without one first, and a line that is one program with its arguments becomes that. The app of
-// macOS asks its own person instead of refusing. A decided call goes there with a plan first. Nodes before 2026.5 take allow-once without a plan.
+// rules, so that none of them can change in between. It makes no plan for login shells and for most lines of a shell,
+// so the command is tried without one first, and a line that is one program with its arguments becomes that. The app
+// of macOS asks its own person instead of refusing. A decided call goes there with a plan first. Nodes before 2026.5
+// take allow-once without a plan.
 func run(c *Catalog, r request) (Invocation, error) {
 	line := r.args.text("command")
 	base := []member{{Name: []byte("command"), Value: shell(c.platform, line)}}
@@ -158,7 +159,8 @@ func (o runOnce) prepared(made registry.JSON) Step {
 		plan, err = payload{o.tool, made}.inner(fields["plan"])
 	}
 	if err != nil || len(plan["argv"]) == 0 || plan["argv"][0] != '[' {
-		return Step{Result: registry.NewResult(false, registry.JSON{}, registry.AsError(invalidPayload(prepareCommand)).Message)}
+		invalid := registry.AsError(invalidPayload(prepareCommand))
+		return Step{Result: registry.NewResult(false, registry.JSON{}, invalid.Message)}
 	}
 	o.base = []member{{Name: []byte("command"), Value: plan["argv"]}}
 	if shown := plan.text("commandText"); shown != "" {
@@ -224,8 +226,8 @@ func (o runOnce) first(a Answer) Step {
 // last ends the call.
 func (o runOnce) last(a Answer) Step { return After(o.catalog, o.tool, Invocation{}, a) }
 
-// asksFirst reports whether a node ran nothing, because its rules require a person's decision. "allowlist miss" is no such
-// case: with ask off, these rules refuse what is not on the list, and no decision here overrides them.
+// asksFirst reports whether a node ran nothing, because its rules require a person's decision. "allowlist miss" is no
+// such case: with ask off, these rules refuse what is not on the list, and no decision here overrides them.
 func asksFirst(f Failure) bool {
 	if f.Code != codeDenied && !strings.HasPrefix(f.Message, codeDenied) {
 		return false
