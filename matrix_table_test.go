@@ -89,7 +89,7 @@ var matrix = []line{
 	{"POST /api/pairings/setup", "approver", "", 201, 0, `{}`},
 	{"GET /api/devices", "approver", "", 200, 0, ""},
 	{"POST /api/devices/import", admins, "", 400, 0, `{"nodes":[]}`}, // of no node
-	{"POST /pair/rotate", "device", "", 400, 0, ""}, // with a key that is not a paired device's
+	{"POST /pair/rotate", "device", "", 400, 0, ""},                  // with a key that is not a paired device's
 	{"POST /api/devices/{id}/rotate", admins, "paired", 200, 404, `{"overlap":60}`},
 	{"GET /api/devices/{id}", "approver", "paired", 200, 404, ""},
 	{"PUT /api/devices/{id}", "approver", "paired", 200, 404, `{"name":"mine"}`},
