@@ -6,10 +6,10 @@
 //	the node may connect ──▶ New ──▶ Welcome ──▶ hello-ok
 //	a frame ──▶ Decode ─┬─▶ Answer, Progress: of a call
 //	                    └─▶ Request ──▶ Handle ──▶ effects
-//	a call or its end ──▶ Call, Next, Cancel, Expired ──▶ a frame to the node
+//	a call or its end ──▶ Call, Next, Cancel ──▶ a frame to the node
 //
 // connect.go reads the frame connect, handshake.go decides about it, machine.go has the state of a connection, calls.go
-// its calls, decode.go the frames that come in, methods.go what else a node asks, and frames.go the frames that go out.
+// its calls, decode.go the frames that come in, and methods.go what else a node asks.
 //
 // The protocol is read from the JSON Schema that @openclaw/gateway-protocol publishes, and from what the programs of
 // the npm package openclaw send.

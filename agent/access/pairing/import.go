@@ -64,6 +64,7 @@ func (s *Service) Import(ctx context.Context, by Approver, n Imported) (ImportSt
 	_, err = s.cfg.Store.AppendChange(ctx, registry.CredentialChange{
 		Tenant: c.Tenant, Kind: registry.ChangeDevice, ID: c.DeviceID,
 	})
-	s.cfg.Log.Info("a node was imported", "device", c.DeviceID, "credential", c.ID, "tenant", c.Tenant, "by", c.CreatedBy)
+	s.cfg.Log.Info("a node was imported", "device", c.DeviceID, "credential", c.ID, "tenant", c.Tenant,
+		"by", c.CreatedBy)
 	return ImportDone, err
 }
