@@ -212,6 +212,17 @@ func (s *Server) refusalOf(r *http.Request, hello *node.Hello, err error) *node.
 	case e.Code == registry.CodeInvalidRequest:
 		return hello.Refuse(e.Message, "", "")
 	}
+	return refusalToOpen(hello, err)
+}
+
+// refusalToOpen returns the answer to a node whose session is not opened. A session of another device or user stays
+// theirs until a person ends it, so the node stops. All other failures may pass.
+func refusalToOpen(hello *node.Hello, err error) *node.Refusal {
+	if errors.Is(err, registry.ErrHeldByAnother) || errors.Is(err, registry.CodeSessionNotFound) {
+		return hello.Refuse("Another device or user has the session of this node, "+hello.DeviceID+". End that "+
+			"session, then start the node again.", "AUTH_SCOPE_MISMATCH", "review_auth_configuration")
+	}
+	e := registry.AsError(err)
 	return hello.Wait(e.Message, max(e.RetryAfter, time.Second))
 }
 

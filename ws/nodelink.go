@@ -3,6 +3,7 @@ package ws
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"strings"
 	"time"
@@ -72,7 +73,11 @@ func (c *conn) openNode(begin opening) {
 	defer c.recoverPanic()
 	hello := begin.node.hello
 	if err := c.mayBe(hello.DeviceID); err != nil {
-		c.sendFirst(hello.RefuseToken(err.Error()).Frame())
+		refusal := refusalToOpen(hello, err)
+		if errors.Is(err, errImpostor) || errors.Is(err, errPairedID) {
+			refusal = hello.RefuseToken(err.Error())
+		}
+		c.sendFirst(refusal.Frame())
 		c.refuseDevice(err)
 		return
 	}
@@ -89,8 +94,10 @@ func (c *conn) openNode(begin opening) {
 	c.introduced = true
 	local, resumed, err := c.claim(ctx, begin.session, intro)
 	if err != nil {
-		c.sendFirst(hello.Wait("The node's session could not be opened: "+registry.AsError(err).Message,
-			time.Second).Frame())
+		if ctx.Err() != nil { // the claim is undecided, whatever the error says
+			err = registry.Errorf(registry.CodeStoreUnavailable, "The node's session was not opened in time.")
+		}
+		c.sendFirst(refusalToOpen(hello, err).Frame())
 		c.failOpen(begin.session, err)
 		return
 	}
