@@ -136,24 +136,46 @@ func (s *Server) readHello(conn *websocket.Conn, socket *strangerSocket) (*node.
 	}
 }
 
-// admitNode decides whether a node may connect, and reserves what its connection needs.
+// admitNode decides whether a node may connect, and reserves what its connection needs: before the node gets a secret,
+// or each try at a full pod would make one.
 func (s *Server) admitNode(r *http.Request, hello *node.Hello, place *share.Grant) (opening, *node.Refusal) {
-	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout+openingWait)
 	defer cancel()
-	admitted, err := s.identifyNode(ctx, r, hello)
-	if err != nil {
-		return opening{}, s.refusalOf(r, hello, err)
+	var begin opening
+	reserve := func(id auth.Identity) (err error) {
+		if begin.socket != nil { // reserved
+			return nil
+		}
+		place.Release() // it is no stranger any more
+		begin, err = s.reserveNode(r, hello, id)
+		return err
 	}
-	if !admitted.Identity.Has(auth.RoleDevice) {
+	admitted, err := s.identifyNode(ctx, r, hello, reserve)
+	if err == nil && !admitted.Identity.Has(auth.RoleDevice) {
 		refused := auth.NeedRole(admitted.Identity, auth.NameDevice)
 		s.cfg.Refusals.Note(r, auth.RefusedRole, refused, slog.String("tenant", admitted.Identity.Tenant),
 			slog.String("user", admitted.Identity.User))
 		return opening{}, hello.RefuseToken(registry.AsError(refused).Message)
 	}
-	place.Release() // it is no stranger any more
-	begin := opening{source: s.cfg.Sources.Network(r), who: s.shared(admitted.Identity), plain: true}
-	begin.readNode(hello, admitted.Token)
-	if err = checkID(begin.session.Key); err == nil {
+	if err == nil {
+		err = reserve(admitted.Identity)
+	}
+	if err != nil {
+		if begin.socket != nil {
+			begin.leave()
+		}
+		return opening{}, s.refusalOf(r, hello, err)
+	}
+	begin.who, begin.node.token = s.shared(admitted.Identity), admitted.Token
+	return begin, nil
+}
+
+// reserveNode reserves what the connection of a node with an identity needs. The caller releases it with leave.
+func (s *Server) reserveNode(r *http.Request, hello *node.Hello, id auth.Identity) (opening, error) {
+	begin := opening{source: s.cfg.Sources.Network(r), who: s.shared(id), plain: true}
+	begin.readNode(hello)
+	err := checkID(begin.session.Key)
+	if err == nil {
 		err = begin.session.ValidateAttributes()
 	}
 	if err == nil {
@@ -163,13 +185,15 @@ func (s *Server) admitNode(r *http.Request, hello *node.Hello, place *share.Gran
 		err = s.enter(r.Context(), &begin)
 	}
 	if err != nil {
-		return opening{}, s.refusalOf(r, hello, err)
+		return opening{}, err
 	}
 	return begin, nil
 }
 
 // identifyNode asks who a node is. Without pairing, only a token of the gateway tells that.
-func (s *Server) identifyNode(ctx context.Context, r *http.Request, hello *node.Hello) (pairing.AdmittedNode, error) {
+func (s *Server) identifyNode(
+	ctx context.Context, r *http.Request, hello *node.Hello, reserve func(auth.Identity) error,
+) (pairing.AdmittedNode, error) {
 	if s.cfg.Nodes == nil {
 		token := cmp.Or(hello.Token, hello.DeviceToken)
 		if token == "" {
@@ -183,6 +207,7 @@ func (s *Server) identifyNode(ctx context.Context, r *http.Request, hello *node.
 		PublicKey: hello.PublicKey, DeviceID: hello.DeviceID, DeviceName: hello.DisplayName,
 		Platform: hello.Node.Platform, Client: hello.ClientID + " " + hello.Version,
 		DeviceToken: hello.DeviceToken, Token: hello.Token, BootstrapToken: hello.BootstrapToken,
+		Reserve: reserve,
 	}
 	for _, t := range s.catalogs.of(hello.Node, nil).Tools() {
 		asked.Tools = append(asked.Tools, t.Name)

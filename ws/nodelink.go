@@ -34,8 +34,8 @@ const minTick = 30 * time.Second
 
 // readNode takes the session from what a node said. Its session is named after it, so a node that reconnects takes over
 // its session.
-func (o *opening) readNode(hello *node.Hello, token string) {
-	o.node = &nodeDevice{hello: hello, token: token}
+func (o *opening) readNode(hello *node.Hello) {
+	o.node = &nodeDevice{hello: hello}
 	o.session = sessionOf(o.who, "")
 	s := &o.session
 	if s.DeviceID == "" {

@@ -200,6 +200,9 @@ func (s *Service) renew(
 func (s *Service) newSecret(
 	ctx context.Context, r *http.Request, n Node, c registry.Credential, keep string,
 ) (AdmittedNode, error) {
+	if err := n.reserve(c); err != nil {
+		return AdmittedNode{}, err
+	}
 	secret, rotated, err := auth.Issuer{Store: s.cfg.Store}.RotateDevice(ctx, c, auth.DefaultOverlap, keep)
 	if err != nil {
 		return AdmittedNode{}, err

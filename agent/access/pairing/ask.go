@@ -226,15 +226,20 @@ func (s *Service) Collect(ctx context.Context, secret string) (Collected, error)
 	return answer, err
 }
 
+// credentialOf returns the credential with an id for an approved request, without its secret and tools.
+func credentialOf(p registry.Pairing, id string) registry.Credential {
+	return registry.Credential{
+		Tenant: p.Decision.Tenant, ID: id, Kind: registry.CredentialDevice, Name: p.Decision.Name,
+		Roles: []string{auth.NameDevice}, User: p.Decision.User, DeviceID: p.DeviceID, PublicKey: p.PublicKey,
+		CreatedBy: p.Decision.By,
+	}
+}
+
 // issue creates the credential with an id for an approved request. It returns the secret.
 func (s *Service) issue(ctx context.Context, p registry.Pairing, id string) (string, error) {
 	secret := auth.NewSecret(registry.CredentialDevice)
-	c := registry.Credential{
-		Tenant: p.Decision.Tenant, ID: id, Kind: registry.CredentialDevice,
-		Digest: auth.SecretDigest(secret), Name: p.Decision.Name, Roles: []string{auth.NameDevice},
-		User: p.Decision.User, DeviceID: p.DeviceID, PublicKey: p.PublicKey,
-		CreatedBy: p.Decision.By,
-	}
+	c := credentialOf(p, id)
+	c.Digest = auth.SecretDigest(secret)
 	for _, glob := range p.Decision.Tools {
 		c.Approved = append(c.Approved, registry.ApprovedTool{Name: glob})
 	}

@@ -109,6 +109,9 @@ func (s *Service) collectAsNode(
 	ctx context.Context, r *http.Request, n Node, p registry.Pairing,
 ) (AdmittedNode, error) {
 	credential := auth.NewCredentialID()
+	if err := n.reserve(credentialOf(p, credential)); err != nil {
+		return AdmittedNode{}, err
+	}
 	p, err := s.cfg.Store.CollectPairing(ctx, p.ID, credential, nodeGrace)
 	if err == nil {
 		err = s.stillTrusted(ctx, p)
