@@ -24,8 +24,8 @@ type nodeLink struct {
 // nodeDevice is what the handshake found out about a node. Only the opening of its connection uses it.
 type nodeDevice struct {
 	hello  *node.Hello
-	token  string          // its new credential; empty: it has one
-	socket *strangerSocket // upgraded already
+	token  string           // its new credential; empty: it has one
+	socket *handshakeSocket // upgraded already
 }
 
 // minTick is the least interval of ticks in hello-ok. It is that of OpenClaw's gateway. Ticks are sent with

@@ -35,7 +35,7 @@ func newPairedNodes(t *testing.T, changes ...func(*ws.Config)) (*gateway, *pairi
 		Otherwise: auth.NewStaticToken(testToken), Live: live,
 	}
 	var sources auth.Sources
-	service.Serve(pairing.Gate{
+	service.Serve(pairing.NodeConfig{
 		Auth: chain, Refusals: auth.NewRefusals(sources, slog.New(slog.DiscardHandler)), Sources: sources,
 	})
 	g := newGatewayOn(t, store, append(changes, func(c *ws.Config) {

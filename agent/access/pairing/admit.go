@@ -58,7 +58,7 @@ func (s *Service) AdmitNode(ctx context.Context, r *http.Request, n Node) (Admit
 // identify returns the identity of a token, and whether it is the node's own credential.
 func (s *Service) identify(ctx context.Context, r *http.Request, n Node, token string) (auth.Identity, bool, error) {
 	p := &proven{node: n}
-	id, err := s.gate.Auth.Authenticate(context.WithValue(ctx, provenKey{}, p), r, token)
+	id, err := s.nodes.Auth.Authenticate(context.WithValue(ctx, provenKey{}, p), r, token)
 	if err == nil && IsPaired(id) && !p.own {
 		err = unsigned("The credential belongs to another device.")
 	}
@@ -233,7 +233,7 @@ func (s *Service) withSecret(ctx context.Context, r *http.Request, n Node, secre
 // refuseToken records a wrong token, and returns the error for the node, which says what to do there. Node hosts print
 // it, but cut a close reason at 120 bytes.
 func (s *Service) refuseToken(r *http.Request, token string, reason NodeReason, err error) error {
-	err = s.gate.Refusals.Token(r, token, err)
+	err = s.nodes.Refusals.Token(r, token, err)
 	switch {
 	case errors.Is(err, registry.CodeRateLimited):
 		return refuseNode(NodeLimited, err)

@@ -42,8 +42,8 @@ const (
 	codeAttempts = 4  // attempts to find an unused code
 )
 
-// Asks is the rate limit per source and pod. The store bounds how many requests wait.
-func Asks() auth.Limit { return auth.Limit{Rate: 0.2, Burst: 20} }
+// RequestRate is the rate limit per source and pod. The store bounds how many requests wait.
+func RequestRate() auth.Limit { return auth.Limit{Rate: 0.2, Burst: 20} }
 
 // Ask stores a device's request from source until an approver decides it. It fails with CodeRateLimited if a source
 // asks too often, or if there is no room.
@@ -58,9 +58,9 @@ func (s *Service) Ask(ctx context.Context, r Request, source netip.Prefix) (Aske
 	if err := r.validate(); err != nil {
 		return Asked{}, err
 	}
-	if !s.asks.Take(source, 1) {
+	if !s.requests.Take(source, 1) {
 		e := registry.Errorf(registry.CodeRateLimited, "Too many pairing requests from this address. Retry later.")
-		e.RetryAfter = time.Duration(float64(time.Second) / Asks().Rate)
+		e.RetryAfter = time.Duration(float64(time.Second) / RequestRate().Rate)
 		return Asked{}, e
 	}
 	random := make([]byte, 32)

@@ -26,7 +26,7 @@ func newNodes(t *testing.T, change ...func(*pairing.Config)) *fixture {
 	f.must(live.Start(t.Context()))
 	t.Cleanup(live.Close)
 	var sources auth.Sources
-	f.Serve(pairing.Gate{
+	f.Serve(pairing.NodeConfig{
 		Auth: auth.Chain{
 			Keys:      auth.NewKeys(auth.KeysConfig{Store: f.store, Live: live, Prove: f.Prove}),
 			Otherwise: auth.NewStaticToken(sharedToken), Live: live,

@@ -63,10 +63,10 @@ type Config struct {
 
 // Service pairs devices. It is safe for concurrent use. All state is in the store, except rate limits and a cache.
 type Service struct {
-	cfg   Config
-	gate  Gate
-	asks  *auth.Buckets[netip.Prefix] // rate limits by source
-	polls *auth.Buckets[netip.Prefix] // of nodes that ask again
+	cfg      Config
+	nodes    NodeConfig
+	requests *auth.Buckets[netip.Prefix] // rate limits by source
+	retries  *auth.Buckets[netip.Prefix] // of nodes that ask again
 
 	looks *cache.Cache[string, []string] // by id
 }
@@ -80,20 +80,20 @@ func New(cfg Config) (*Service, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	cfg.Audit = cmp.Or[auth.Auditor](cfg.Audit, auth.NoAudit{})
 	return &Service{
-		cfg: cfg, asks: auth.NewBuckets[netip.Prefix](Asks()), polls: auth.NewBuckets[netip.Prefix](nodePolls),
+		cfg: cfg, requests: auth.NewBuckets[netip.Prefix](RequestRate()), retries: auth.NewBuckets[netip.Prefix](nodeRetries),
 		looks: cache.New[string, []string](looksBytes, 0),
 	}, nil
 }
 
-// Gate is what AdmitNode needs, besides the service. All fields are required.
-type Gate struct {
+// NodeConfig is what AdmitNode needs, besides the service. All fields are required.
+type NodeConfig struct {
 	Auth     auth.Authenticator // must pass its context on to Prove
 	Refusals *auth.Refusals     // limits wrong tokens by source
 	Sources  auth.Sources
 }
 
 // Serve sets what AdmitNode needs. Call it before AdmitNode.
-func (s *Service) Serve(g Gate) { s.gate = g }
+func (s *Service) Serve(c NodeConfig) { s.nodes = c }
 
 // Open reports whether devices may wait without a code for approvers of the default tenant.
 func (s *Service) Open() bool { return s.cfg.Mode == ModeOpen }

@@ -116,7 +116,7 @@ func (s *Service) admitSetup(ctx context.Context, r *http.Request, n Node) (Admi
 	secret, err := s.pairBySetup(ctx, made, p, credential)
 	e := registry.AuditEntry{
 		Tenant: made.Tenant, Actor: registry.AuditActor{
-			User: made.ByUser, Credential: made.By, Source: auth.SourceName(s.gate.Sources.Network(r)),
+			User: made.ByUser, Credential: made.By, Source: auth.SourceName(s.nodes.Sources.Network(r)),
 		},
 		Action: registry.AuditPairSetup, DeviceID: n.DeviceID,
 	}
