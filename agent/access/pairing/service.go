@@ -20,6 +20,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/internal/cache"
 	"github.com/farhand/farhand/registry"
@@ -243,15 +245,38 @@ func (s *Service) Device(ctx context.Context, by Approver, id string) (Device, e
 		return Device{}, err
 	}
 	tools, err := s.cfg.Store.DeviceTools(ctx, c.Tenant, c.ID)
-	tools.Waiting = slices.DeleteFunc(tools.Waiting, func(t registry.ToolSpec) bool {
-		hash, ok := pinOf(c.Approved, t.Name)
-		return ok && (hash == t.Hash() || hash == hashRejected) // decided after the device registered it
-	})
+	tools.Waiting = undecided(c, tools.Waiting)
 	tools.Pinned = slices.DeleteFunc(tools.Pinned, func(t registry.ToolSpec) bool {
 		hash, _ := pinOf(c.Approved, t.Name)
 		return hash != t.Hash()
 	})
 	return Device{c, tools}, err
+}
+
+// undecided returns the stored waiting tools of a device without those that were decided after it registered them.
+func undecided(c registry.Credential, waiting []registry.ToolSpec) []registry.ToolSpec {
+	return slices.DeleteFunc(waiting, func(t registry.ToolSpec) bool {
+		hash, ok := pinOf(c.Approved, t.Name)
+		return ok && (hash == t.Hash() || hash == hashRejected)
+	})
+}
+
+// waitingReads bounds how many devices' tools are read at a time: up to registry.MaxDeviceDefinitions bytes each.
+const waitingReads = 8
+
+// WaitingTools returns how many tools of each of these paired devices wait for approval.
+func (s *Service) WaitingTools(ctx context.Context, devices ...registry.Credential) ([]int, error) {
+	counts := make([]int, len(devices))
+	var all errgroup.Group
+	all.SetLimit(waitingReads)
+	for i, c := range devices {
+		all.Go(func() error {
+			tools, err := s.cfg.Store.DeviceTools(ctx, c.Tenant, c.ID)
+			counts[i] = len(undecided(c, tools.Waiting))
+			return err
+		})
+	}
+	return counts, all.Wait()
 }
 
 func (s *Service) find(ctx context.Context, by Approver, id string) (registry.Credential, error) {
