@@ -226,7 +226,7 @@ func (r *request) resultOf(out *agent.Outcome, err error) (result, error) {
 // queuedResult tells a client without tasks that its call waits.
 func (r *request) queuedResult(out *agent.Outcome) result {
 	text := "The call waits for its device, which sleeps."
-	if out.Place > 0 {
+	if out.Position > 0 {
 		text = out.QueueText() + " GET /api/calls/" + out.CallID + " returns its outcome."
 	}
 	res := result{meta: strictjson.AppendString([]byte(`"`+metaCall+`":`), out.CallID)}
