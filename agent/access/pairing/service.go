@@ -317,46 +317,6 @@ func (s *Service) Rename(ctx context.Context, by Approver, id, name string) (Dev
 	return d, gone(err)
 }
 
-// Renew has a node get a new secret when it next connects. Until the node has used it, the current one works: for at
-// most auth.DefaultOverlap after that connection. Other devices ask for a new secret themselves.
-func (s *Service) Renew(ctx context.Context, by Approver, id string) (Device, error) {
-	d, err := s.Device(ctx, by, id)
-	if err == nil && !IsNode(d.Credential) {
-		err = registry.Errorf(registry.CodeInvalidRequest, "The device is no OpenClaw node: rotate its credential.")
-	}
-	if err != nil {
-		return Device{}, err
-	}
-	d.Credential, err = s.cfg.Store.UpdateCredential(ctx, d.Tenant, d.ID, func(c *registry.Credential) error {
-		c.Renew = true
-		return nil
-	})
-	return d, gone(err)
-}
-
-// nodeComesBack is how long a node whose secret may have leaked can connect with it, to get another.
-const nodeComesBack = 10 * time.Minute
-
-// RenewLeaked is Renew for a secret that may have leaked. It works until the node has used its new one, for at most
-// 10 minutes from now, whether or not the node connects. Afterwards the node must be paired again. Asking again before
-// then changes nothing. The caller ends the node's connection, so that the node comes back now.
-func (s *Service) RenewLeaked(ctx context.Context, by Approver, id string) (Device, error) {
-	before, err := s.Device(ctx, by, id)
-	if err != nil {
-		return Device{}, err
-	}
-	if before.Renew && before.Former != "" && time.Until(before.FormerEnds) < nodeComesBack {
-		return before, nil // asked again: the secret that another rotation would drop is the node's
-	}
-	d, err := s.Renew(ctx, by, id)
-	if err != nil {
-		return Device{}, err
-	}
-	// The new secret is dropped. So the current one is the former, which expires, and gets the node another.
-	_, d.Credential, err = auth.Issuer{Store: s.cfg.Store}.RotateDevice(ctx, d.Credential, nodeComesBack, "")
-	return d, gone(err)
-}
-
 // Revoke removes the credential of a paired device. The device's socket, on any pod, is closed soon.
 func (s *Service) Revoke(ctx context.Context, by Approver, id string) error {
 	c, err := s.find(ctx, by, id)
