@@ -191,6 +191,8 @@ func (r *request) readOptions(req *agent.Request) error {
 			return invalidParams("_meta[%q] must be an object with ttl_ms, a whole number above zero.", metaQueue)
 		}
 		req.Queue = time.Duration(q.TTL) * time.Millisecond
+	} else if req.Target.SessionID != "" {
+		req.Queue = r.Queue
 	}
 	_, err := r.exact()
 	return err
