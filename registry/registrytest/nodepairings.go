@@ -37,7 +37,7 @@ func (f *fixture) askAsNode(p registry.Pairing) registry.Pairing {
 }
 
 // renewedPairing returns a request with that life that was asked for again for three times its life. It starts anew if
-// the machine stalled, because a request that nobody asked for again in its life is rightly gone.
+// the machine stalled, because a request may be gone if nothing renewed it in its life.
 func (f *fixture) renewedPairing(life time.Duration) registry.Pairing {
 	for range 20 {
 		if made, stalled := f.renewPairing(life); !stalled {
