@@ -119,6 +119,26 @@ func Sentinel(t testing.TB) *Servers {
 	}
 }
 
+// Promoted waits until Sentinel names the first replica as the master, and swaps it with the first master in s. The
+// caller has killed or frozen the master.
+func (s *Servers) Promoted() {
+	replica := s.Replicas[0]
+	replica.t.Helper()
+	mustBecome(replica.t, s.Sentinels[0], strconv.Itoa(replica.port), "sentinel", "get-master-addr-by-name", masterName)
+	mustBecome(replica.t, replica, "role:master", "info", "replication")
+	s.Masters[0], s.Replicas[0] = s.Replicas[0], s.Masters[0]
+}
+
+// Rejoin makes the first replica, which is up again after Promoted, follow the first master. It waits until it does and
+// Sentinel counts on it. Sentinel would do the same, but only after some ten seconds.
+func (s *Servers) Rejoin() {
+	replica := s.Replicas[0]
+	replica.t.Helper()
+	mustPrint(replica.t, replica, "replicaof", host, strconv.Itoa(s.Masters[0].port))
+	mustBecome(replica.t, replica, "master_link_status:up", "info", "replication")
+	mustBecome(replica.t, s.Sentinels[0], "flags\nslave\n", "sentinel", "replicas", masterName)
+}
+
 // mustBecome waits until the output of a command contains want.
 func mustBecome(t testing.TB, s *Server, want string, command ...string) {
 	t.Helper()
