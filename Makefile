@@ -47,7 +47,7 @@ vuln: ## known vulnerabilities in what is called
 	@GO=$(GO) sh .ci/vuln
 
 PART ?= 1/1
-unit: ## unit, integration and attack suites, seeds of the fuzz targets; PART=1/3 for a third of what costs the most
+unit: ## unit, integration and attack suites, seeds of the fuzz targets; PART=1/6 for a sixth of what costs the most
 	@GO=$(GO) PART=$(PART) sh .ci/unit
 
 attack: ## what an attacker with a valid token would do, against pods of 3.5 GiB; part of unit, too

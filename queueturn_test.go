@@ -3,6 +3,7 @@ package farhand_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -93,6 +94,7 @@ func TestV1QueuesCalls(t *testing.T) {
 	url := start(t, farhand.Config{Token: adminToken}, farhand.WithModel(model))
 	q := queuePods{T: t, a: url, b: url}
 	q.slept("phone", echoTools)
+	said := ""
 	ask := func(queue string) int {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/chat/completions",
 			strings.NewReader(`{"model":"farhand","messages":[{"role":"user","content":"look"}]}`))
@@ -109,7 +111,12 @@ func TestV1QueuesCalls(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp.Body.Close()
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said = string(text)
 		return resp.StatusCode
 	}
 	if status := ask("soon"); status != http.StatusBadRequest {
@@ -120,6 +127,19 @@ func TestV1QueuesCalls(t *testing.T) {
 	}
 	if got := model.results(); len(got) != 1 || !strings.Contains(got[0], "queued at position 1") ||
 		!strings.Contains(got[0], "the record of the call ") {
-		t.Errorf("the model read %q", got)
+		t.Fatalf("the model read %q", got)
+	}
+	if !strings.Contains(said, `"finish_reason":"stop"`) {
+		t.Errorf("the caller read %s", said)
+	}
+	_, id, _ := strings.Cut(model.results()[0], "the record of the call ")
+	id, _, _ = strings.Cut(id, " ")
+	wakePhone(t, url, "phone", adminToken, echoTools, true)
+	testkit.Eventually(t, "the record has the outcome", func() bool {
+		_, text := send(t, url+"/api/calls/"+id, "", adminToken)
+		return strings.Contains(text, `"state":"succeeded"`) && strings.Contains(text, "seen")
+	})
+	if status := ask("600000"); status != http.StatusOK || len(model.results()) != 0 {
+		t.Errorf("%d: a later turn of a conversation that the caller keeps read %q", status, model.results())
 	}
 }

@@ -163,7 +163,7 @@ func (g *Gateway) openAccess(a *core) (err error) {
 	a.authenticator = g.authenticator(a.sources)
 	a.refusals = auth.NewRefusals(a.sources, g.log)
 	a.refusals.AuditTo(g.audit)
-	g.pairing.Serve(pairing.Gate{Auth: a.authenticator, Refusals: a.refusals, Sources: a.sources})
+	g.pairing.Serve(pairing.NodeConfig{Auth: a.authenticator, Refusals: a.refusals, Sources: a.sources})
 	return nil
 }
 

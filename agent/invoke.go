@@ -290,7 +290,7 @@ func (i *Invoker) deferCall(ctx context.Context, p *prepared, out *Outcome) erro
 	a.Deferred, a.Pod = true, ""
 	life := cmp.Or(a.Within, i.cfg.DeferredTimeout)
 	p.approval, p.rec.HoldMS = &a, life.Milliseconds()
-	request, err := json.Marshal(i.held(ctx, p, bindingOf(a)))
+	request, err := json.Marshal(i.stored(ctx, p, bindingOf(a)))
 	if err != nil {
 		return err
 	}
@@ -391,7 +391,7 @@ func (i *Invoker) runTool(ctx context.Context, p *prepared, durable bool) (regis
 	for attempt := int64(0); ; attempt++ {
 		call := registry.Call{
 			ID: p.inv.CallID, Route: p.route, Args: p.inv.Args, Timeout: p.remaining, Durable: durable,
-			Attempt: attempt, Order: p.req.Order, Lined: p.inOrder, Approved: p.decided(),
+			Attempt: attempt, Order: p.req.Order, InOrder: p.inOrder, Approved: p.decided(),
 		}
 		if attempt > 0 {
 			call.Accepted = accepted

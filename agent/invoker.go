@@ -73,8 +73,8 @@ type CallLog interface {
 	// can be looked up and cancelled. Cancelling ends the context of wait.
 	Attend(ctx context.Context, rec *registry.Record, wait func(context.Context) error) error
 
-	// Hold, Begin and Refuse are for calls that wait, for a person or their device, and are held by no pod. If run fails
-	// with a *registry.HeldAgain, the call is queued again.
+	// Hold, Begin and Refuse are for calls that wait, for a person or their device, and run on no pod. If run fails
+	// with a *registry.QueuedAgain, the call is queued again.
 	Hold(ctx context.Context, rec registry.Record) (stored registry.Record, created bool, err error)
 	Begin(
 		ctx context.Context, of share.Owner, callID string, timeout time.Duration,
@@ -107,7 +107,7 @@ type Config struct {
 	Uploads    Uploads           // gives devices files for arguments; nil: calls cannot have any
 	Files      Files             // stores parts of local tools that are too long to be inline; nil: they are dropped
 	Log        *slog.Logger      // default: discard
-	Tracer     trace.Tracer      // continues the traces of held calls; default: off
+	Tracer     trace.Tracer      // continues the traces of waiting calls; default: off
 
 	// Wake is called after a call was queued for a device, and when the device has left while calls wait for it. It must
 	// not block. May be nil.

@@ -18,10 +18,10 @@ type Queue interface {
 	// Waits reports whether calls wait for the device with a registry.Session.DeviceKey.
 	Waits(ctx context.Context, tenant, device string) (bool, error)
 
-	// Enqueue adds a call to a queue, for the time life. A call that is there keeps its place.
+	// Enqueue adds a call to a queue, for the time life. A call that is there keeps its position.
 	Enqueue(
 		ctx context.Context, c registry.QueuedCall, deviceID string, life time.Duration,
-	) (place int, expires time.Time, err error)
+	) (position int, expires time.Time, err error)
 }
 
 // checkQueue checks that a request with Queue may be queued.
@@ -126,10 +126,10 @@ func isBlocked(err error) bool {
 		(e.Code == registry.CodeBusy || e.Code == registry.CodeStoreUnavailable || e.Code == registry.CodeDraining)
 }
 
-// held returns a call as it is stored while no pod holds it. approved is what an approval covers.
-func (i *Invoker) held(ctx context.Context, p *prepared, approved string) heldCall {
+// stored returns a call as it is stored while it waits. approved is what an approval covers.
+func (i *Invoker) stored(ctx context.Context, p *prepared, approved string) waitingCall {
 	req := p.req
-	call := heldCall{
+	call := waitingCall{
 		Caller: req.Caller, Tool: req.Tool, Session: p.route.Session.Key.Session, Target: req.Target,
 		Args: exactArgs{p.inv.Asked}, Order: req.Order, Timeout: p.inv.Timeout, Allowance: i.approvalAllowance(p),
 		Endpoint: req.Endpoint, Context: req.Context, Model: req.Model,
@@ -144,7 +144,7 @@ func (i *Invoker) held(ctx context.Context, p *prepared, approved string) heldCa
 // queueCall stores the record of a call and adds the call to the queue of its device. No pod holds it from then on.
 func (i *Invoker) queueCall(ctx context.Context, p *prepared, out *Outcome) error {
 	req, end := p.req, p.end()
-	request, err := json.Marshal(i.held(ctx, p, p.approved)) // a child's was approved with its parent
+	request, err := json.Marshal(i.stored(ctx, p, p.approved)) // a child's was approved with its parent
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (i *Invoker) queueCall(ctx context.Context, p *prepared, out *Outcome) erro
 		return registry.UnlessLate(err, end)
 	}
 	if created {
-		out.Place, out.Expires, err = i.enqueue(ctx, p, stored.CallID, request, req.Queue)
+		out.Position, out.Expires, err = i.enqueue(ctx, p, stored.CallID, request, req.Queue)
 		if err != nil {
 			return i.notQueued(ctx, &stored, registry.UnlessLate(undispatched(err), end))
 		}
@@ -165,19 +165,19 @@ func (i *Invoker) queueCall(ctx context.Context, p *prepared, out *Outcome) erro
 }
 
 // queueAgain adds the queued call of an earlier request to its queue, because that request may have failed before it
-// did. A call that is in its queue keeps its place.
+// did. A call that is in its queue keeps its position.
 func (i *Invoker) queueAgain(ctx context.Context, p *prepared, rec *registry.Record, out *Outcome) error {
 	p.queue = rec.Queue
 	p.route.Session = registry.Session{
 		Key: registry.Key{Tenant: rec.Tenant, Session: rec.SessionID}, DeviceID: rec.DeviceID,
 	}
-	request, err := json.Marshal(i.held(ctx, p, ""))
+	request, err := json.Marshal(i.stored(ctx, p, ""))
 	if err != nil {
 		return err
 	}
 	end := p.end()
 	ctx = timed{ctx, end}
-	out.Place, out.Expires, err = i.enqueue(ctx, p, rec.CallID, request, time.Until(rec.Deadline))
+	out.Position, out.Expires, err = i.enqueue(ctx, p, rec.CallID, request, time.Until(rec.Deadline))
 	switch {
 	case err == nil:
 		return nil
@@ -203,15 +203,15 @@ func (i *Invoker) notQueued(ctx context.Context, rec *registry.Record, why error
 // enqueue adds a call to the queue of its device, and wakes the device.
 func (i *Invoker) enqueue(
 	ctx context.Context, p *prepared, callID string, request []byte, life time.Duration,
-) (place int, expires time.Time, err error) {
+) (position int, expires time.Time, err error) {
 	caller, device := &p.inv.Caller, &p.route.Session
-	place, expires, err = i.cfg.Queue.Enqueue(ctx, registry.QueuedCall{
+	position, expires, err = i.cfg.Queue.Enqueue(ctx, registry.QueuedCall{
 		Tenant: caller.Tenant, CallID: callID, Device: p.queue, Identity: chargedFor(caller), Request: request,
 	}, device.DeviceID, max(life, time.Millisecond))
 	if err == nil {
 		i.WakeDevice(ctx, caller.Tenant, device.DeviceID)
 	}
-	return place, expires, err
+	return position, expires, err
 }
 
 // WakeDevice sends a push to a device for which calls wait, if that is set up. It does not block.
@@ -244,12 +244,12 @@ func (i *Invoker) queueRun(ctx context.Context, p *prepared, err error) error {
 		return nil
 	}
 	p.queue = p.route.Session.DeviceKey()
-	call := i.held(ctx, p, p.approved)
+	call := i.stored(ctx, p, p.approved)
 	return i.queueUntil(ctx, p, &call, call.Queue)
 }
 
 // queueUntil adds a call that runs on this pod to the queue of its device. Nil: it could not.
-func (i *Invoker) queueUntil(ctx context.Context, p *prepared, call *heldCall, until time.Time) error {
+func (i *Invoker) queueUntil(ctx context.Context, p *prepared, call *waitingCall, until time.Time) error {
 	request, err := json.Marshal(call)
 	if err != nil {
 		return nil
@@ -263,19 +263,19 @@ func (i *Invoker) queueUntil(ctx context.Context, p *prepared, call *heldCall, u
 		i.cfg.Log.Warn("call of a device that has left not queued", "call", p.inv.CallID, "error", err)
 		return nil
 	}
-	return &registry.HeldAgain{Until: expires}
+	return &registry.QueuedAgain{Until: expires}
 }
 
-// queueHeld returns a held call that failed with err to the queue of its device, or adds it there. Nil: the call goes
+// queueWaiting returns a waiting call that failed with err to its device's queue, or adds it there. Nil: the call goes
 // on, or ends with err.
-func (i *Invoker) queueHeld(ctx context.Context, h waiting, call *heldCall, p *prepared, err error) error {
+func (i *Invoker) queueWaiting(ctx context.Context, h waiting, call *waitingCall, p *prepared, err error) error {
 	switch {
 	case call.Queue.IsZero():
 		return nil
 	case !h.expires.IsZero():
 		registers := errors.Is(err, registry.CodeToolNotFound) && time.Since(h.connected) < registerTime
 		if isAway(err) || isBlocked(err) || registers {
-			return &registry.HeldAgain{Until: h.expires}
+			return &registry.QueuedAgain{Until: h.expires}
 		}
 		return nil
 	case !isAway(err):
@@ -293,9 +293,9 @@ func (i *Invoker) queueHeld(ctx context.Context, h waiting, call *heldCall, p *p
 }
 
 // StartQueued gives the first call of a device's queue to the device, whose session is on this pod. It reports whether
-// the call was still held.
+// the call still waited.
 func (i *Invoker) StartQueued(ctx context.Context, to registry.Session, c registry.QueuedCall) (bool, error) {
-	return i.startHeld(ctx, waiting{
+	return i.startWaiting(ctx, waiting{
 		tenant: c.Tenant, callID: c.CallID, since: c.Since, expires: c.Expires, session: to.Key.Session,
 		connected: to.ConnectedAt,
 	}, c.Request)

@@ -227,8 +227,8 @@ type Outcome struct {
 	Async     bool     // the call continues without its request
 	Replayed  bool     // the answer is that of an earlier call with the same idempotency key
 
-	Place   int       // of a queued call, from 1 on
-	Expires time.Time // when a queued call expires
+	Position int       // of a queued call, from 1 on
+	Expires  time.Time // when a queued call expires
 
 	Suspended *Suspended // the call waits for a person, and no pod holds it
 }
@@ -236,7 +236,7 @@ type Outcome struct {
 // QueueText says to a model that its call is queued, at which position, and how long it may wait.
 func (o *Outcome) QueueText() string {
 	return fmt.Sprintf("The device sleeps. The call is queued at position %d and runs when the device is back, at the "+
-		"latest at %s.", o.Place, o.Expires.UTC().Format(time.RFC3339))
+		"latest at %s.", o.Position, o.Expires.UTC().Format(time.RFC3339))
 }
 
 // Read waits for permission to read the text of a request, of n bytes. Few long texts are read at a time, so a short

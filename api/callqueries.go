@@ -116,7 +116,7 @@ func (h *handler) showCall(
 	}
 	shown := recordOf(r)
 	if r.State == registry.StateQueued && h.Queue != nil {
-		if shown.Place, err = h.Queue.Place(ctx, &r); err != nil {
+		if shown.Position, err = h.Queue.Position(ctx, &r); err != nil {
 			return err
 		}
 	}

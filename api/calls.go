@@ -122,7 +122,7 @@ func (h *handler) accept(c *gin.Context, out agent.Outcome) error {
 	return h.writeJSON(c, http.StatusAccepted, wire.CallAccepted{
 		CallID: out.CallID, Mode: registry.ModeAsync, State: out.State,
 		SessionID: out.Session.Key.Session, DeviceID: out.Session.DeviceID, ApprovalID: out.Approval,
-		Approvers: out.Approvers, Place: out.Place, ExpiresAt: optionalTime(out.Expires),
+		Approvers: out.Approvers, Position: out.Position, ExpiresAt: optionalTime(out.Expires),
 	})
 }
 

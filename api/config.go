@@ -57,8 +57,8 @@ type Calls interface {
 
 // Queue reads the queues of calls that wait for their devices. *routing.Queue implements it.
 type Queue interface {
-	// Place returns the place of a queued call, from 1 on; zero: unknown.
-	Place(ctx context.Context, rec *registry.Record) (int, error)
+	// Position returns the position of a queued call, from 1 on; zero: unknown.
+	Position(ctx context.Context, rec *registry.Record) (int, error)
 
 	// Queued returns the calls that wait for a device, in order. It is named by its registry.Session.DeviceKey.
 	Queued(ctx context.Context, tenant, device string, limit int) ([]registry.Record, error)

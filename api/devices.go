@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/access/pairing"
@@ -43,7 +45,19 @@ func mayChangeMany(c *gin.Context, of *auth.Buckets[string], limit auth.Limit, w
 // devicesNow is the state of devices that is not in their credentials, by device id.
 type devicesNow struct {
 	online map[string]registry.Entry
-	alike  map[string]string // other devices they can be mistaken for
+	alike  map[string]string    // other devices they can be mistaken for
+	seen   map[string]time.Time // those that sleep, if the request asks for presence
+}
+
+// presence returns whether a device is connected or sleeps; empty: neither.
+func (n devicesNow) presence(d registry.Credential) string {
+	if _, online := n.online[d.DeviceID]; online {
+		return presenceConnected
+	}
+	if _, sleeps := n.seen[d.DeviceID]; sleeps {
+		return presenceSleeping
+	}
+	return ""
 }
 
 // devicesNow looks up the current state of devices of a tenant.
@@ -87,6 +101,7 @@ func deviceOf(d pairing.Device, now devicesNow) wire.Device {
 		DeviceRow: deviceRowOf(d.Credential, now), Approved: []registry.ApprovedTool{}, Rejected: []string{},
 		Waiting: []wire.WaitingTool{},
 	}
+	detail.WaitingTools = len(d.Waiting)
 	detail.Approved = append(detail.Approved, d.Pins()...)
 	detail.Rejected = append(detail.Rejected, d.Rejected()...)
 	for _, t := range d.Waiting {
@@ -129,24 +144,74 @@ func changedFields(a, b wire.WaitingDefinition) []string {
 }
 
 func (h *handler) listDevices(c *gin.Context, q *params) error {
-	limit, from := q.limit(), q.cursor(cursorDevices)
+	limit, from, presence := q.limit(), q.cursor(cursorDevices), q.presence()
 	if err := q.failed(); err != nil {
 		return err
 	}
-	ctx := storeContext(c)
-	all, next, err := h.Pairing.Devices(ctx, h.approver(c), from.Name, limit)
+	ctx, by := storeContext(c), h.approver(c)
+	all, next, err := h.Pairing.Devices(ctx, by, from.Name, limit)
 	if err != nil {
 		return err
 	}
-	ids := each(all, func(d registry.Credential) string { return d.DeviceID })
-	now, err := h.devicesNow(ctx, h.approver(c), ids...)
+	now, err := h.devicesNow(ctx, by, each(all, func(d registry.Credential) string { return d.DeviceID })...)
 	if err != nil {
 		return err
 	}
-	return h.writeUncached(c, http.StatusOK, wire.DeviceList{
-		Devices:    each(all, func(d registry.Credential) wire.DeviceRow { return deviceRowOf(d, now) }),
-		NextCursor: nextCursor(cursorDevices, next),
-	})
+	if presence != "" {
+		if now.seen, err = h.lastSeen(ctx, all, now); err != nil {
+			return err
+		}
+		all = slices.DeleteFunc(all, func(d registry.Credential) bool {
+			return presence != presenceAny && now.presence(d) != presence
+		})
+	}
+	waiting, err := h.Pairing.WaitingTools(ctx, all...)
+	if err != nil {
+		return err
+	}
+	page := wire.DeviceList{Devices: []wire.DeviceRow{}, NextCursor: nextCursor(cursorDevices, next)}
+	for i, d := range all {
+		row := deviceRowOf(d, now)
+		row.WaitingTools = waiting[i]
+		if presence != "" {
+			row.PresenceNow, row.LastSeen = now.presence(d), optionalTime(now.seen[d.DeviceID])
+		}
+		page.Devices = append(page.Devices, row)
+	}
+	return h.writeUncached(c, http.StatusOK, page)
+}
+
+// lastSeen returns when the paired devices that are not connected were last connected, if they are remembered.
+func (h *handler) lastSeen(
+	ctx context.Context, devices []registry.Credential, now devicesNow,
+) (map[string]time.Time, error) {
+	seen := make([]time.Time, len(devices))
+	var all errgroup.Group
+	all.SetLimit(sleepingReads)
+	for i, d := range devices {
+		if _, online := now.online[d.DeviceID]; online || h.Devices == nil {
+			continue
+		}
+		all.Go(func() error {
+			found, _, err := h.Devices.KnownDevices(ctx, registry.KnownQuery{
+				Tenant: d.Tenant, Target: registry.Target{DeviceID: d.DeviceID}, Limit: sameDevice,
+			})
+			for _, known := range found {
+				if known.Session.Bound && known.LastSeen.After(seen[i]) { // others only say that they have the id
+					seen[i] = known.LastSeen
+				}
+			}
+			return err
+		})
+	}
+	err := all.Wait()
+	by := make(map[string]time.Time)
+	for i, d := range devices {
+		if !seen[i].IsZero() {
+			by[d.DeviceID] = seen[i]
+		}
+	}
+	return by, err
 }
 
 // onDevice runs step on the device that the path names, and answers with the device that step returns.

@@ -270,7 +270,7 @@ func (a *groupAnswer) end(out agent.Outcome, err error) {
 func groupResultOf(r group.Row) wire.GroupResult {
 	shown := wire.GroupResult{
 		CallID: r.Outcome.CallID, SessionID: r.SessionID, DeviceID: r.DeviceID, State: r.State,
-		Place: r.Outcome.Place, ExpiresAt: optionalTime(r.Outcome.Expires),
+		Position: r.Outcome.Position, ExpiresAt: optionalTime(r.Outcome.Expires),
 	}
 	if r.Err != nil {
 		p := auth.ProblemOf(r.Err)

@@ -44,12 +44,16 @@ func (h *handler) serveMCP(c *gin.Context, q *params) error {
 	if err := q.failed(); err != nil {
 		return err
 	}
+	queue, err := queueHeader(c)
+	if err != nil {
+		return err
+	}
 	body, err := h.readBody(c)
 	if err != nil {
 		return err
 	}
 	return h.mcp.Serve(c.Request.Context(), &mcp.Exchange{
-		Caller: caller(c), Scope: s, Origin: h.Resource.reached(c.Request), Header: c.Request.Header, Body: body,
+		Caller: caller(c), Scope: s, Queue: queue, Origin: h.Resource.reached(c.Request), Header: c.Request.Header, Body: body,
 		TakeBody: func() func() { return takeBody(c) },
 		Out:      mcpOut{h, c, h.owner(c), c.Request.Context(), began},
 	})
@@ -104,6 +108,13 @@ func (g mcpGateway) Session(ctx context.Context, by agent.Asker, s mcp.Scope, id
 		return nil, err
 	}
 	return encode(row)
+}
+
+func (g mcpGateway) Sleeping(
+	ctx context.Context, who auth.Identity, target registry.Target, skip int, row func(registry.KnownDevice) bool,
+) (next int, err error) {
+	end, err := g.h.eachSleeping(ctx, who, target, cursor{Kind: cursorTools, Asleep: true, Skip: skip}, row)
+	return end.Skip, err
 }
 
 // pathResource is where clients of the MCP endpoint read where to get a token (RFC 9728).

@@ -2,12 +2,15 @@ package api_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/access/pairing"
+	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -149,6 +152,74 @@ func TestDevicesOverHTTP(t *testing.T) {
 	f.as("ben", request{method: http.MethodDelete, path: "/api/devices/cam-1"}).want(http.StatusNotFound)
 	f.as("ann", request{method: http.MethodDelete, path: "/api/devices/cam-1"}).want(http.StatusNoContent)
 	f.as("ann", request{path: "/api/devices/cam-1"}).want(http.StatusNotFound)
+}
+
+// Lists of paired devices say how many tools wait, and can be filtered by presence.
+func TestDevicesByPresence(t *testing.T) {
+	t.Parallel()
+	var store registry.Store
+	var pairings *pairing.Service
+	f := newFleet(t, setup{change: func(cfg *api.Config) {
+		withDeciders(cfg)
+		store = cfg.Directory.(registry.Store)
+		var err error
+		if pairings, err = pairing.New(pairing.Config{Store: store, Mode: pairing.ModeOpen}); err != nil {
+			t.Fatal(err)
+		}
+		cfg.Credentials, cfg.Pairing, cfg.Devices = store, pairings, store
+	}})
+	for _, id := range []string{"far", "near", "never"} {
+		_, err := store.CreateCredential(t.Context(), registry.Credential{
+			Tenant: registry.DefaultTenant, ID: "of-" + id, Kind: registry.CredentialDevice, DeviceID: id,
+			Digest: auth.SecretDigest(id), Roles: []string{auth.NameDevice}, CreatedBy: "token",
+		})
+		f.must(err)
+	}
+	near, far := session("near"), session("far")
+	near.DeviceID, near.Bound = "near", true
+	far.Tenant, far.DeviceID, far.Bound = registry.DefaultTenant, "far", true
+	f.connect(0, near, echo)
+	f.must(store.RememberDevices(t.Context(), []registry.DeviceMemory{{
+		KnownDevice: registry.KnownDevice{Session: far, LastSeen: time.Now()}, Life: time.Hour,
+	}}))
+	f.registers(pairings, "of-far", "a photo", "siren")
+
+	type row struct {
+		DeviceID string `json:"device_id"`
+		Presence string
+		LastSeen string `json:"last_seen"`
+		Waiting  int    `json:"waiting_tools"`
+	}
+	list := func(query string) string {
+		t.Helper()
+		var all []string
+		for cursor := ""; ; {
+			var page struct {
+				Devices    []row
+				NextCursor string `json:"next_cursor"`
+			}
+			f.as(token, request{path: "/api/devices?limit=1" + query + cursor}).want(http.StatusOK).into(&page)
+			for _, d := range page.Devices {
+				if (d.LastSeen != "") != (d.Presence == "sleeping") {
+					t.Errorf("%+v", d)
+				}
+				all = append(all, strings.TrimSpace(fmt.Sprint(d.DeviceID, " ", d.Waiting, " ", d.Presence)))
+			}
+			if page.NextCursor == "" {
+				return strings.Join(all, ", ")
+			}
+			cursor = "&cursor=" + page.NextCursor
+		}
+	}
+	for query, want := range map[string]string{
+		"": "far 2, near 0, never 0", "&presence=any": "far 2 sleeping, near 0 connected, never 0",
+		"&presence=sleeping": "far 2 sleeping", "&presence=connected": "near 0 connected",
+	} {
+		if got := list(query); got != want {
+			t.Errorf("%q: %s, want %s", query, got, want)
+		}
+	}
+	f.as(token, request{path: "/api/devices?presence=away"}).want(http.StatusBadRequest)
 }
 
 // registers has a paired device register photo and, if it has a name, another tool.

@@ -43,7 +43,7 @@ func (h *handler) pairingRoutes() []route {
 		{http.MethodPost, "/api/pairings", approvers, nil, h.audited(registry.AuditPairDecide, h.decidePairing)},
 		{http.MethodPost, "/api/pairings/setup", approvers, nil, h.audited(registry.AuditPairSetup, h.makeSetup)},
 		{http.MethodPost, "/api/pairings/:id", approvers, nil, h.audited(registry.AuditPairDecide, h.decidePairing)},
-		{http.MethodGet, "/api/devices", approvers, []string{"limit", "cursor"}, h.listDevices},
+		{http.MethodGet, "/api/devices", approvers, []string{"presence", "limit", "cursor"}, h.listDevices},
 		{http.MethodGet, "/api/devices/:id", approvers, nil, h.getDevice},
 		{http.MethodPut, "/api/devices/:id", approvers, nil, h.audited(registry.AuditDeviceUpdate, h.renameDevice)},
 		{http.MethodDelete, "/api/devices/:id", approvers, nil, h.audited(registry.AuditDeviceRevoke, h.revokeDevice)},

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -93,22 +95,48 @@ func (h *handler) rotateDevice(c *gin.Context, _ *params) error {
 		return err
 	}
 	if pairing.IsNode(d.Credential) {
-		return h.renewNode(c, d.ID)
+		return h.renewNode(c, d.ID, overlap == 0)
 	}
 	secret, made, err := h.issuer().RotateDevice(storeContext(c), d.Credential, overlap, "")
 	return h.writeRotated(c, secret, made, overlap, err)
 }
 
-// renewNode has an OpenClaw node get a new credential when it next connects. The response does not have it.
-func (h *handler) renewNode(c *gin.Context, id string) error {
-	d, err := h.Pairing.Renew(storeContext(c), h.approver(c), id)
+// renewNode has an OpenClaw node get a new credential when it next connects. The response does not have it. If the
+// current one leaked, the node's connection ends, and the node comes back at once.
+func (h *handler) renewNode(c *gin.Context, id string, leaked bool) error {
+	ctx, renew, reason := storeContext(c), h.Pairing.Renew, "on its next connection"
+	if leaked {
+		renew, reason = h.Pairing.RenewLeaked, "overlap: 0; its connection ends"
+	}
+	d, err := renew(ctx, h.approver(c), id)
 	if err != nil {
 		return err
 	}
-	noteAudit(c, auditDetail{target: d.ID, device: d.DeviceID, reason: "on its next connection"})
+	if leaked {
+		if err := h.disconnect(ctx, d.Credential); err != nil {
+			return err
+		}
+	}
+	noteAudit(c, auditDetail{target: d.ID, device: d.DeviceID, reason: reason})
 	return h.writeUncached(c, http.StatusOK, wire.RotatedDevice{
 		ID: d.ID, DeviceID: d.DeviceID, OnNextConnection: true, Former: formerOf(d.Credential),
 	})
+}
+
+// disconnect ends the connection of a paired device, on any pod. Its conversation stays.
+func (h *handler) disconnect(ctx context.Context, device registry.Credential) error {
+	online, err := h.Directory.OnlineDevices(ctx, device.Tenant, []string{device.DeviceID})
+	if err != nil {
+		return err
+	}
+	e, ok := online[device.DeviceID]
+	if !ok {
+		return nil
+	}
+	if err := h.Kicker.Kick(ctx, e.Session); !errors.Is(err, registry.CodeNotConnected) {
+		return err
+	}
+	return nil // it has gone
 }
 
 // rotateOwn gives a paired device a new credential. The one that it presented is kept for the overlap, so that a device

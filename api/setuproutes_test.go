@@ -6,11 +6,13 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 // newNodeFleet is newTrusting at a gateway that serves OpenClaw nodes.
@@ -150,5 +152,29 @@ func TestImportOverHTTP(t *testing.T) {
 	shown := f.as(token, request{path: path}).want(http.StatusOK)
 	if !strings.Contains(string(shown.body), `"renews_credential":true`) {
 		t.Errorf("shown: %s", shown.body)
+	}
+
+	s := session(report.Nodes[0].DeviceID)
+	s.DeviceID, s.Bound = report.Nodes[0].DeviceID, true
+	device := f.connect(0, s, echo)
+	var leaked struct {
+		OnNextConnection bool `json:"on_next_connection"`
+		Former           *struct {
+			ExpiresAt time.Time `json:"expires_at"`
+		} `json:"former_secret"`
+	}
+	for _, connected := range []bool{true, false} {
+		f.as(token, request{method: http.MethodPost, path: path + "/rotate", body: `{"overlap":0}`}).
+			want(http.StatusOK).into(&leaked)
+		if !leaked.OnNextConnection || leaked.Former == nil || time.Until(leaked.Former.ExpiresAt) > 11*time.Minute {
+			t.Errorf("leaked: %+v", leaked)
+		}
+		if !connected {
+			continue
+		}
+		if cause := await(t, "the node's connection to end", device.closed); cause != routing.CloseKicked {
+			t.Errorf("closed because %s", cause)
+		}
+		device.work.Wait()
 	}
 }

@@ -93,7 +93,7 @@ var elsewhere = map[string]map[string]string{
 		"tool definition checks and listings":                 "TestRegistrationsAreShared",
 		"unsent bytes to devices, beyond 16 KiB each":         "TestListingsAreShared",
 		"sessions being opened":                               "TestOpeningsAreShared",
-		"OpenClaw nodes that have not said who they are":      "TestNodeStrangersAreShared",
+		"OpenClaw nodes that have not said who they are":      "TestNodeHandshakesAreShared",
 	},
 	"../agent/schema": {
 		"outputs being checked (decoded bytes)":                        "TestAnswersOfATenantLeaveRoomForOthers",

@@ -36,7 +36,7 @@ func (h *handler) listQueue(c *gin.Context, _ *params) error {
 		for i, r := range waiting {
 			if who.Viewer() == "" || r.UserID == who.Viewer() {
 				shown := summaryOf(r)
-				shown.Place = i + 1
+				shown.Position = i + 1
 				list.Calls = append(list.Calls, shown)
 			}
 		}

@@ -43,7 +43,7 @@ func (s *Store) writeCall(ctx context.Context, r registry.Record) (stored regist
 		return registry.Record{}, false, registry.AsError(err)
 	}
 	args := append([]any{s.retention, life.Milliseconds(), string(state)}, event...)
-	args = append(args, fieldRest, constant, fieldDispatched, string(r.Dispatched), fieldHeld, flag(r.HoldMS > 0))
+	args = append(args, fieldRest, constant, fieldDispatched, string(r.Dispatched), fieldWaits, flag(r.HoldMS > 0))
 	args = append(args, identityFields(r)...)
 	answer, err := s.conn.Ask(ctx, scriptCallCreate, 2, callKeys(r.Tenant, r.CallID), args...)
 	if err != nil {

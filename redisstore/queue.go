@@ -45,11 +45,11 @@ func (s *Store) Enqueue(
 	if len(answer) != 2 {
 		return 0, time.Time{}, add.ErrShape()
 	}
-	place := int(redisconn.Int(answer[0]))
-	if place == 0 {
+	position := int(redisconn.Int(answer[0]))
+	if position == 0 {
 		return 0, time.Time{}, registry.QueueFull(answer[1])
 	}
-	return place, fromMillis(answer[1]), nil
+	return position, fromMillis(answer[1]), nil
 }
 
 // parseQueued reads the head and the request of a queued call.
@@ -90,8 +90,8 @@ func (s *Store) QueueHead(ctx context.Context, tenant, device string) (registry.
 	return registry.QueuedCall{}, false, c.ErrShape()
 }
 
-// QueuePlace implements registry.QueueStore.
-func (s *Store) QueuePlace(ctx context.Context, tenant, device, callID string) (int, error) {
+// QueuePosition implements registry.QueueStore.
+func (s *Store) QueuePosition(ctx context.Context, tenant, device, callID string) (int, error) {
 	c, err := s.conn.Do(ctx, "ZRANK", deviceQueueKey(tenant, device), callID)
 	if err != nil {
 		return 0, err

@@ -29,7 +29,7 @@ const (
 	fieldResult     = "result" // JSON
 	fieldError      = "error"  // JSON
 	fieldRest       = "rec"    // JSON
-	fieldHeld       = "held"   // 1 while it waits for BeginCall
+	fieldWaits      = "held"   // 1 while it waits for BeginCall
 	fieldBegunOn    = "pod"    // the pod that began it; empty: the one in rec
 	watcherPrefix   = "w:"     // before the pod to wake
 )
@@ -177,7 +177,7 @@ func changedFields(r registry.Record) ([]any, error) {
 	}
 	var changed []any
 	if !r.Deadline.IsZero() { // it is held again
-		changed = append(changed, fieldDeadline, decimal(r.Deadline.UnixMilli()), fieldHeld, flag(true))
+		changed = append(changed, fieldDeadline, decimal(r.Deadline.UnixMilli()), fieldWaits, flag(true))
 	}
 	identity := identityFields(r)
 	for i := 0; i < len(identity); i += 2 {

@@ -69,7 +69,7 @@ type Envelope struct {
 // Key returns the session the envelope is about.
 func (e Envelope) Key() Key { return Key{Tenant: e.Tenant, Session: e.Session} }
 
-// Reply travels back to the pod that waits for a call. Exactly one of Result, Err, Lined, Delivered, Wake and
+// Reply travels back to the pod that waits for a call. Exactly one of Result, Err, InOrder, Delivered, Wake and
 // Answer is set.
 type Reply struct {
 	V         int     `json:"v"`
@@ -78,7 +78,7 @@ type Reply struct {
 	Tenant    string  `json:"tenant,omitempty"`  // with Result: the call's tenant, if no caller waits any more
 	Session   string  `json:"session,omitempty"` // with Result
 	Err       *Error  `json:"err,omitempty"`
-	Lined     bool    `json:"lined,omitempty"`     // the call stands in the line of its order
+	InOrder   bool    `json:"lined,omitempty"`     // the call is queued in its order
 	Delivered bool    `json:"delivered,omitempty"` // a receipt: the call was written to the socket
 	Running   bool    `json:"running,omitempty"`   // with Delivered: the device reported the start
 	Wake      bool    `json:"wake,omitempty"`      // the record of a call that this pod watches is final

@@ -31,11 +31,11 @@ type Call struct {
 	// Approved says that a person decided that this very call may run. A device that would ask its own person need not.
 	Approved bool
 
-	// Order makes the call wait until the ordered calls before it have ended. Lined, if set, is called when the call
-	// stands in its line; it may be called again, and never if the call is refused before.
+	// Order makes the call wait until the ordered calls before it have ended. InOrder, if set, is called when the call
+	// is queued in its order; it may be called again, and never if the call is refused before.
 	Order    Order
-	Lined    func()
-	Accepted time.Time // when it was, once an attempt has failed: it may have stood in another line
+	InOrder  func()
+	Accepted time.Time // when it was, once an attempt has failed: it may have been queued on another pod
 
 	// Record, if set, is updated while the call runs. It belongs to the calling goroutine.
 	Record *Record
@@ -161,7 +161,7 @@ type Amend func(ctx context.Context, rec Record, res Result) Result
 // last change.
 type CallStore interface {
 	// CreateCall stores a new record in state accepted. Its deadline is the store's now plus HoldMS plus TimeoutMS. A
-	// call with HoldMS is held until BeginCall. A record in state queued stays in it, and its deadline is now plus
+	// call with HoldMS waits until BeginCall. A record in state queued stays in it, and its deadline is now plus
 	// HoldMS. If the record's idempotency key is taken, nothing is stored, and the
 	// record of the call that has the key is returned with created false. Keys are scoped to a tenant and live for the
 	// idempotency TTL.
@@ -179,8 +179,8 @@ type CallStore interface {
 	// because the record already has the answer marks that answer as late.
 	MoveCall(ctx context.Context, tenant, callID string, e Event, c Change) (moved Moved, err error)
 
-	// BeginCall starts a held call on a pod, in state accepted, and sets its deadline to the store's now plus timeout.
-	// EventQueue makes it held again. BeginCall returns false if the call is no longer held, because it was begun before
+	// BeginCall starts a waiting call on a pod, in state accepted, and sets its deadline to the store's now plus timeout.
+	// EventQueue makes it wait again. BeginCall returns false if the call no longer waits, because it was begun before
 	// or has ended. If several callers race, one begins it. It fails with CodeCallNotFound if there is no such record.
 	BeginCall(ctx context.Context, tenant, callID, pod string, timeout time.Duration) (Record, bool, error)
 

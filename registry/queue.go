@@ -46,15 +46,15 @@ type QueueStats struct {
 // QueueStore keeps the queues of calls that wait for their devices. The record of each call is in a CallStore: the
 // record alone decides whether a call may begin.
 type QueueStore interface {
-	// Enqueue adds a call to the end of its device's queue, for the time life, and returns its place, from 1 on, and
-	// when it expires. A call that is in the queue keeps its place. Enqueue fails with CodeBusy if a bound is reached.
-	Enqueue(ctx context.Context, c QueuedCall, life time.Duration, b QueueBounds) (place int, expires time.Time, err error)
+	// Enqueue adds a call to the end of its device's queue, for the time life, and returns its position, from 1 on, and
+	// when it expires. A call that is in the queue keeps its position. Enqueue fails with CodeBusy if a bound is reached.
+	Enqueue(ctx context.Context, c QueuedCall, life time.Duration, b QueueBounds) (position int, expires time.Time, err error)
 
 	// QueueHead returns the first call of a device's queue. ok is false if the queue is empty.
 	QueueHead(ctx context.Context, tenant, device string) (c QueuedCall, ok bool, err error)
 
-	// QueuePlace returns the place of a call in its device's queue; zero: it is not there.
-	QueuePlace(ctx context.Context, tenant, device, callID string) (int, error)
+	// QueuePosition returns the position of a call in its device's queue; zero: it is not there.
+	QueuePosition(ctx context.Context, tenant, device, callID string) (int, error)
 
 	// QueueOf returns the ids of at most limit calls of a device's queue, in order.
 	QueueOf(ctx context.Context, tenant, device string, limit int) ([]string, error)
@@ -92,11 +92,11 @@ func QueueFull(bound string) *Error {
 	return e.With(DispatchedNo).RetryIn(time.Minute)
 }
 
-// HeldAgain is the error of the run of a call that returns to its queue. The call has not reached its device.
-type HeldAgain struct{ Until time.Time } // when it expires, by the store's clock
+// QueuedAgain is the error of the run of a call that returns to its queue. The call has not reached its device.
+type QueuedAgain struct{ Until time.Time } // when it expires, by the store's clock
 
 // Error implements error.
-func (h *HeldAgain) Error() string { return "registry: the call waits for its device again" }
+func (h *QueuedAgain) Error() string { return "registry: the call waits for its device again" }
 
 // DeviceKey identifies the session's device in its tenant, for the memory of sleeping devices and for queues. A device
 // that its credential does not name can choose any device id, so its user is part of the key. It is empty for a session

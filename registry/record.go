@@ -73,13 +73,13 @@ func NewRecord(callID, tenant, tool string, args json.RawMessage) Record {
 }
 
 // FirstState returns the state in which a store creates the record of a durable call, and how long the call may stay
-// undelivered: queued for as long as it is held, otherwise accepted.
+// undelivered: queued for as long as it may wait, otherwise accepted.
 func (r *Record) FirstState() (State, time.Duration) {
-	held := time.Duration(r.HoldMS) * time.Millisecond
+	waits := time.Duration(r.HoldMS) * time.Millisecond
 	if r.State == StateQueued {
-		return StateQueued, held
+		return StateQueued, waits
 	}
-	return StateAccepted, held + time.Duration(r.TimeoutMS)*time.Millisecond
+	return StateAccepted, waits + time.Duration(r.TimeoutMS)*time.Millisecond
 }
 
 // DigestArgs sets ArgsDigest from the arguments as sent. The arguments themselves are never recorded.

@@ -82,7 +82,7 @@ func (d *hijackWriter) Hijack() (socket net.Conn, rw *bufio.ReadWriter, err erro
 
 // takeOver is Hijack for a socket that was upgraded before, by a node's handshake. The upgrader answers the request
 // again, but its response is not written. What the node sent after its first frame is read first.
-func (d *hijackWriter) takeOver(socket *strangerSocket) (net.Conn, *bufio.ReadWriter, error) {
+func (d *hijackWriter) takeOver(socket *handshakeSocket) (net.Conn, *bufio.ReadWriter, error) {
 	wire := &d.conn.wire
 	wire.Conn, wire.silent, wire.unread = socket.Conn, true, socket.unread
 	d.ResponseWriter = nil

@@ -17,23 +17,39 @@ import (
 // costs is what connections add to the process, per connection. It includes the peer's side.
 type costs struct{ bytes, goroutines float64 }
 
-func measure(n int, connect func(i int)) costs {
+func measure(t *testing.T, n int, connect func(i int)) costs {
+	t.Helper()
 	var before, after runtime.MemStats
-	read := func(m *runtime.MemStats) int {
+	read := func(m *runtime.MemStats) {
 		for range 3 {
 			runtime.GC()
 		}
 		runtime.ReadMemStats(m)
-		return runtime.NumGoroutine()
 	}
-	g := read(&before)
+	g := stableGoroutines(t)
+	read(&before)
 	for i := range n {
 		connect(i)
 	}
-	time.Sleep(100 * time.Millisecond) // for goroutines that only pass by, such as writers
-	goroutines := read(&after) - g
+	goroutines := stableGoroutines(t) - g
+	read(&after)
 	bytes := int64(after.HeapAlloc+after.StackInuse) - int64(before.HeapAlloc+before.StackInuse)
 	return costs{float64(bytes) / float64(n), float64(goroutines) / float64(n)}
+}
+
+// stableGoroutines returns the number of goroutines when it no longer changes: others end soon, such as writers.
+func stableGoroutines(t *testing.T) int {
+	t.Helper()
+	const same = 10 // readings
+	count, seen := runtime.NumGoroutine(), 0
+	eventually(t, "the number of goroutines is stable", func() bool {
+		if now := runtime.NumGoroutine(); now != count {
+			count, seen = now, 0
+		}
+		seen++
+		return seen > same
+	})
+	return count
 }
 
 // An idle node costs what an idle device with as many tools does: one goroutine, and about as much memory. Its timer is
@@ -49,10 +65,10 @@ func TestIdleNodeCostsWhatADeviceDoes(t *testing.T) {
 	}
 	g.connectWithTools("first", names...) // what is made once
 	g.connectNode(keys[many], commands...)
-	native := measure(many, func(i int) {
+	native := measure(t, many, func(i int) {
 		g.connectWithTools(fmt.Sprintf("device-%.50d", i), names...)
 	})
-	node := measure(many, func(i int) { g.connectNode(keys[i], commands...) })
+	node := measure(t, many, func(i int) { g.connectNode(keys[i], commands...) })
 	t.Logf("an idle device: %.0f bytes, %.2f goroutines; an idle node: %.0f bytes, %.2f goroutines",
 		native.bytes, native.goroutines, node.bytes, node.goroutines)
 	if node.goroutines > native.goroutines+0.05 {

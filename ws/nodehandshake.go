@@ -23,18 +23,18 @@ import (
 	"github.com/farhand/farhand/ws/node"
 )
 
-// A node of OpenClaw says who it is in its first frame, not in its upgrade request. So its socket is upgraded for a
-// stranger, and the first frame is read with bounds of its own: by bytes, by time, and by a pool in which a source of
-// strangers cannot take all places. A node that may connect then becomes an ordinary connection on the same socket:
+// A node of OpenClaw says who it is in its first frame, not in its upgrade request. So its socket is upgraded without an
+// identity, and the first frame is read with bounds of its own: by bytes, by time, and by a pool in which one source
+// address cannot take all places. A node that may connect then becomes an ordinary connection on the same socket:
 // the request is upgraded once more, without a second response (hijack.go).
 const (
-	handshakeWait = 15 * time.Second // from the upgrade to the frame connect, as OpenClaw's clients wait
-	maxStrangers  = 512              // sockets on which the frame connect is read; one source gets half
-	strangerBytes = node.MaxConnect + 4<<10
-	strangerRead  = 1 << 10         // bytes of the buffer for the frame
-	strangerRest  = 256 << 10       // bytes that are discarded after a refusal
-	pendingWait   = 5 * time.Second // until a node asks again whether it is paired
-	limitedWait   = time.Minute     // until a node of a source with too many wrong tokens tries again
+	handshakeWait  = 15 * time.Second // from the upgrade to the frame connect, as OpenClaw's clients wait
+	maxHandshakes  = 512              // sockets on which the frame connect is read; one source gets half
+	handshakeBytes = node.MaxConnect + 4<<10
+	handshakeRead  = 1 << 10         // bytes of the buffer for the frame
+	handshakeRest  = 256 << 10       // bytes that are discarded after a refusal
+	pendingWait    = 5 * time.Second // until a node asks again whether it is paired
+	limitedWait    = time.Minute     // until a node of a source with too many wrong tokens tries again
 )
 
 // Nodes decides which OpenClaw nodes may connect. *pairing.Service implements it.
@@ -67,25 +67,25 @@ func (s *Server) meetNode(w http.ResponseWriter, r *http.Request) (begin opening
 		s.refuse(w, registry.AsError(s.cfg.Refusals.Origin(r, err)))
 		return begin, false
 	}
-	place, err := s.takeStranger(s.cfg.Sources.Network(r))
+	place, err := s.takeHandshake(s.cfg.Sources.Network(r))
 	if err != nil {
 		s.cfg.Refusals.Note(r, auth.RefusedRate, err)
 		s.refuse(w, registry.AsError(err))
 		return begin, false
 	}
 	defer place.Release()
-	socket := &strangerSocket{}
-	conn, err := s.strangers.upgrader.Upgrade(&strangerHijacker{w, socket}, r, w.Header())
+	socket := &handshakeSocket{}
+	conn, err := s.handshakes.upgrader.Upgrade(&handshakeHijacker{w, socket}, r, w.Header())
 	if err != nil { // the upgrader has answered
 		s.log.Debug("handshake failed", "error", err)
 		return begin, false
 	}
-	if !s.strangers.track(socket) {
-		endStranger(conn, socket, nil, CloseRestart)
+	if !s.handshakes.track(socket) {
+		endHandshake(conn, socket, nil, CloseRestart)
 		return begin, false
 	}
 	hello, refusal := s.readHello(conn, socket)
-	s.strangers.untrack(socket)
+	s.handshakes.untrack(socket)
 	if refusal == nil {
 		begin, refusal = s.admitNode(r, hello, place)
 	}
@@ -98,10 +98,10 @@ func (s *Server) meetNode(w http.ResponseWriter, r *http.Request) (begin opening
 	return begin, true
 }
 
-// takeStranger takes a place for a stranger of a source.
-func (s *Server) takeStranger(source netip.Prefix) (*share.Grant, error) {
-	place, err := s.strangers.places.Try(share.Owner{Tenant: source.String()}, 1)
-	if err == nil && !s.strangers.rates.Take(source, 1) {
+// takeHandshake takes a place for the handshake of a source.
+func (s *Server) takeHandshake(source netip.Prefix) (*share.Grant, error) {
+	place, err := s.handshakes.places.Try(share.Owner{Tenant: source.String()}, 1)
+	if err == nil && !s.handshakes.rates.Take(source, 1) {
 		place.Release()
 		err = errors.New("too often")
 	}
@@ -112,7 +112,7 @@ func (s *Server) takeStranger(source netip.Prefix) (*share.Grant, error) {
 }
 
 // readHello sends the challenge and reads the node's answer to it. A nil hello without a refusal does not occur.
-func (s *Server) readHello(conn *websocket.Conn, socket *strangerSocket) (*node.Hello, *node.Refusal) {
+func (s *Server) readHello(conn *websocket.Conn, socket *handshakeSocket) (*node.Hello, *node.Refusal) {
 	now := time.Now()
 	challenge := node.Challenge{Nonce: rand.Text(), At: now}
 	_ = socket.SetReadDeadline(now.Add(min(handshakeWait, s.cfg.MessageTimeout)))
@@ -125,7 +125,7 @@ func (s *Server) readHello(conn *websocket.Conn, socket *strangerSocket) (*node.
 	switch timeout, _ := errors.AsType[net.Error](err); {
 	case err == nil:
 		return node.Handshake(frame, challenge, time.Now())
-	case errors.Is(err, websocket.ErrReadLimit), errors.Is(err, errStrangerTooBig):
+	case errors.Is(err, websocket.ErrReadLimit), errors.Is(err, errHandshakeTooBig):
 		return nil, node.TooBig()
 	case timeout != nil && timeout.Timeout() && s.isDraining():
 		return nil, node.Restarting()
@@ -136,24 +136,46 @@ func (s *Server) readHello(conn *websocket.Conn, socket *strangerSocket) (*node.
 	}
 }
 
-// admitNode decides whether a node may connect, and reserves what its connection needs.
+// admitNode decides whether a node may connect, and reserves what its connection needs: before the node gets a secret,
+// or each try at a full pod would make one.
 func (s *Server) admitNode(r *http.Request, hello *node.Hello, place *share.Grant) (opening, *node.Refusal) {
-	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout+openingWait)
 	defer cancel()
-	admitted, err := s.identifyNode(ctx, r, hello)
-	if err != nil {
-		return opening{}, s.refusalOf(r, hello, err)
+	var begin opening
+	reserve := func(id auth.Identity) (err error) {
+		if begin.socket != nil { // reserved
+			return nil
+		}
+		place.Release() // the handshake is over
+		begin, err = s.reserveNode(r, hello, id)
+		return err
 	}
-	if !admitted.Identity.Has(auth.RoleDevice) {
+	admitted, err := s.identifyNode(ctx, r, hello, reserve)
+	if err == nil && !admitted.Identity.Has(auth.RoleDevice) {
 		refused := auth.NeedRole(admitted.Identity, auth.NameDevice)
 		s.cfg.Refusals.Note(r, auth.RefusedRole, refused, slog.String("tenant", admitted.Identity.Tenant),
 			slog.String("user", admitted.Identity.User))
 		return opening{}, hello.RefuseToken(registry.AsError(refused).Message)
 	}
-	place.Release() // it is no stranger any more
-	begin := opening{source: s.cfg.Sources.Network(r), who: s.shared(admitted.Identity), plain: true}
-	begin.readNode(hello, admitted.Token)
-	if err = checkID(begin.session.Key); err == nil {
+	if err == nil {
+		err = reserve(admitted.Identity)
+	}
+	if err != nil {
+		if begin.socket != nil {
+			begin.leave()
+		}
+		return opening{}, s.refusalOf(r, hello, err)
+	}
+	begin.who, begin.node.token = s.shared(admitted.Identity), admitted.Token
+	return begin, nil
+}
+
+// reserveNode reserves what the connection of a node with an identity needs. The caller releases it with leave.
+func (s *Server) reserveNode(r *http.Request, hello *node.Hello, id auth.Identity) (opening, error) {
+	begin := opening{source: s.cfg.Sources.Network(r), who: s.shared(id), plain: true}
+	begin.readNode(hello)
+	err := checkID(begin.session.Key)
+	if err == nil {
 		err = begin.session.ValidateAttributes()
 	}
 	if err == nil {
@@ -163,13 +185,15 @@ func (s *Server) admitNode(r *http.Request, hello *node.Hello, place *share.Gran
 		err = s.enter(r.Context(), &begin)
 	}
 	if err != nil {
-		return opening{}, s.refusalOf(r, hello, err)
+		return opening{}, err
 	}
 	return begin, nil
 }
 
 // identifyNode asks who a node is. Without pairing, only a token of the gateway tells that.
-func (s *Server) identifyNode(ctx context.Context, r *http.Request, hello *node.Hello) (pairing.AdmittedNode, error) {
+func (s *Server) identifyNode(
+	ctx context.Context, r *http.Request, hello *node.Hello, reserve func(auth.Identity) error,
+) (pairing.AdmittedNode, error) {
 	if s.cfg.Nodes == nil {
 		token := cmp.Or(hello.Token, hello.DeviceToken)
 		if token == "" {
@@ -183,6 +207,7 @@ func (s *Server) identifyNode(ctx context.Context, r *http.Request, hello *node.
 		PublicKey: hello.PublicKey, DeviceID: hello.DeviceID, DeviceName: hello.DisplayName,
 		Platform: hello.Node.Platform, Client: hello.ClientID + " " + hello.Version,
 		DeviceToken: hello.DeviceToken, Token: hello.Token, BootstrapToken: hello.BootstrapToken,
+		Reserve: reserve,
 	}
 	for _, t := range s.catalogs.of(hello.Node, nil).Tools() {
 		asked.Tools = append(asked.Tools, t.Name)
@@ -212,6 +237,17 @@ func (s *Server) refusalOf(r *http.Request, hello *node.Hello, err error) *node.
 	case e.Code == registry.CodeInvalidRequest:
 		return hello.Refuse(e.Message, "", "")
 	}
+	return refusalToOpen(hello, err)
+}
+
+// refusalToOpen returns the answer to a node whose session is not opened. A session of another device or user stays
+// theirs until a person ends it, so the node stops. All other failures may pass.
+func refusalToOpen(hello *node.Hello, err error) *node.Refusal {
+	if errors.Is(err, registry.ErrHeldByAnother) || errors.Is(err, registry.CodeSessionNotFound) {
+		return hello.Refuse("Another device or user has the session of this node, "+hello.DeviceID+". End that "+
+			"session, then start the node again.", "AUTH_SCOPE_MISMATCH", "review_auth_configuration")
+	}
+	e := registry.AsError(err)
 	return hello.Wait(e.Message, max(e.RetryAfter, time.Second))
 }
 
@@ -237,19 +273,19 @@ func refusalFor(why pairing.NodeReason, hello *node.Hello, message string) *node
 }
 
 // refuseNode tells a client why it is no node here, and ends the socket.
-func (s *Server) refuseNode(r *http.Request, conn *websocket.Conn, socket *strangerSocket, refusal *node.Refusal) {
+func (s *Server) refuseNode(r *http.Request, conn *websocket.Conn, socket *handshakeSocket, refusal *node.Refusal) {
 	s.counters.closed[CloseHandshake].Add(1)
 	if refusal.Close == websocket.CloseServiceRestart {
-		endStranger(conn, socket, nil, CloseRestart)
+		endHandshake(conn, socket, nil, CloseRestart)
 		return
 	}
 	s.log.Debug("node refused", "reason", refusal.Error(), "detail", refusal.Detail(),
 		"source", s.cfg.Sources.Network(r))
-	endStranger(conn, socket, refusal, CloseHandshake)
+	endHandshake(conn, socket, refusal, CloseHandshake)
 }
 
-// endStranger writes the refusal and a close frame, and closes the socket.
-func endStranger(conn *websocket.Conn, socket *strangerSocket, refusal *node.Refusal, why Close) {
+// endHandshake writes the refusal and a close frame, and closes the socket.
+func endHandshake(conn *websocket.Conn, socket *handshakeSocket, refusal *node.Refusal, why Close) {
 	defer conn.Close() //nolint:errcheck // it is over
 	payload := nodeClosePayload(why)
 	_ = conn.SetWriteDeadline(time.Now().Add(closeFrameWait))
@@ -267,21 +303,21 @@ func endStranger(conn *websocket.Conn, socket *strangerSocket, refusal *node.Ref
 		return
 	}
 	socket.linger() // unread input would cause a reset that overtakes the frames
-	_, _ = io.CopyN(io.Discard, socket, strangerRest)
+	_, _ = io.CopyN(io.Discard, socket, handshakeRest)
 }
 
-// strangerHijacker gives the upgrader a socket that reads no further than the first message.
-type strangerHijacker struct {
+// handshakeHijacker gives the upgrader a socket that reads no further than the first message.
+type handshakeHijacker struct {
 	http.ResponseWriter
-	socket *strangerSocket
+	socket *handshakeSocket
 }
 
-// errStrangerTooBig means that a stranger has sent more than a frame connect may have, also in small frames.
-var errStrangerTooBig = errors.New("ws: too many bytes before the first message")
+// errHandshakeTooBig means that a node has sent more than a frame connect may have, also in small frames.
+var errHandshakeTooBig = errors.New("ws: too many bytes before the first message")
 
-// strangerSocket is the socket of a node until its first message is complete. What follows stays unread: it belongs to
+// handshakeSocket is the socket of a node until its first message is complete. What follows stays unread: it belongs to
 // the connection that the node becomes.
-type strangerSocket struct {
+type handshakeSocket struct {
 	net.Conn
 	scanner frameScanner
 	total   int
@@ -291,14 +327,14 @@ type strangerSocket struct {
 }
 
 // Read implements net.Conn.
-func (n *strangerSocket) Read(p []byte) (int, error) {
+func (n *handshakeSocket) Read(p []byte) (int, error) {
 	switch {
 	case n.lingers:
 		return n.Conn.Read(p)
 	case n.done:
 		return 0, io.EOF // there is no second message to read
-	case n.total > strangerBytes:
-		return 0, errStrangerTooBig
+	case n.total > handshakeBytes:
+		return 0, errHandshakeTooBig
 	}
 	read, err := n.Conn.Read(p)
 	n.total += read
@@ -313,7 +349,7 @@ func (n *strangerSocket) Read(p []byte) (int, error) {
 }
 
 // linger lets the socket be read to its end, for a moment.
-func (n *strangerSocket) linger() {
+func (n *handshakeSocket) linger() {
 	n.lingers = true
 	if half, ok := n.Conn.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()

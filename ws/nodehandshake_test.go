@@ -113,8 +113,8 @@ func TestNodeFirstFrame(t *testing.T) {
 	p.closed(websocket.ClosePolicyViolation, "")
 }
 
-// Strangers are bounded: by the size of the first frame, by all they send before it is complete, and by time.
-func TestNodeStrangersAreBounded(t *testing.T) {
+// Handshakes are bounded: by the size of the first frame, by all they send before it is complete, and by time.
+func TestNodeHandshakesAreBounded(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
 	big, _ := g.dialNode(newKey(t))
@@ -147,8 +147,8 @@ func TestNodeStrangersAreBounded(t *testing.T) {
 	eventually(t, "no place is held", func() bool { return g.server.Pools()["node_handshakes"].Held == 0 })
 }
 
-// Strangers of one source cannot keep others out, and their sockets are no connections.
-func TestNodeStrangersAreShared(t *testing.T) {
+// Handshakes of one source cannot keep others out, and their sockets are no connections.
+func TestNodeHandshakesAreShared(t *testing.T) {
 	t.Parallel()
 	sources, err := auth.NewSources([]string{"127.0.0.1/32", "::1/128"})
 	must(t, err)

@@ -3,6 +3,7 @@ package ws
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"strings"
 	"time"
@@ -23,8 +24,8 @@ type nodeLink struct {
 // nodeDevice is what the handshake found out about a node. Only the opening of its connection uses it.
 type nodeDevice struct {
 	hello  *node.Hello
-	token  string          // its new credential; empty: it has one
-	socket *strangerSocket // upgraded already
+	token  string           // its new credential; empty: it has one
+	socket *handshakeSocket // upgraded already
 }
 
 // minTick is the least interval of ticks in hello-ok. It is that of OpenClaw's gateway. Ticks are sent with
@@ -33,8 +34,8 @@ const minTick = 30 * time.Second
 
 // readNode takes the session from what a node said. Its session is named after it, so a node that reconnects takes over
 // its session.
-func (o *opening) readNode(hello *node.Hello, token string) {
-	o.node = &nodeDevice{hello: hello, token: token}
+func (o *opening) readNode(hello *node.Hello) {
+	o.node = &nodeDevice{hello: hello}
 	o.session = sessionOf(o.who, "")
 	s := &o.session
 	if s.DeviceID == "" {
@@ -72,7 +73,11 @@ func (c *conn) openNode(begin opening) {
 	defer c.recoverPanic()
 	hello := begin.node.hello
 	if err := c.mayBe(hello.DeviceID); err != nil {
-		c.sendFirst(hello.RefuseToken(err.Error()).Frame())
+		refusal := refusalToOpen(hello, err)
+		if errors.Is(err, errImpostor) || errors.Is(err, errPairedID) {
+			refusal = hello.RefuseToken(err.Error())
+		}
+		c.sendFirst(refusal.Frame())
 		c.refuseDevice(err)
 		return
 	}
@@ -89,8 +94,10 @@ func (c *conn) openNode(begin opening) {
 	c.introduced = true
 	local, resumed, err := c.claim(ctx, begin.session, intro)
 	if err != nil {
-		c.sendFirst(hello.Wait("The node's session could not be opened: "+registry.AsError(err).Message,
-			time.Second).Frame())
+		if ctx.Err() != nil { // the claim is undecided, whatever the error says
+			err = registry.Errorf(registry.CodeStoreUnavailable, "The node's session was not opened in time.")
+		}
+		c.sendFirst(refusalToOpen(hello, err).Frame())
 		c.failOpen(begin.session, err)
 		return
 	}

@@ -319,3 +319,33 @@ func TestNodeAsksAPerson(t *testing.T) {
 		t.Errorf("the result: %+v", o)
 	}
 }
+
+// A node whose session another device has stops, until a person starts it again. If the store is away, it comes back.
+func TestNodeSessionNotOpened(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	key := newKey(t)
+	other := g.connect(key.ID)
+	other.send(`{"type":"connect","device_id":"other"}`)
+	other.expect("connected")
+	ended := make(chan struct{})
+	go func() { // answers pings
+		defer close(ended)
+		answerWith(other.conn, func([]byte) string { return "" })
+	}()
+	failure := g.greet(key, map[string]string{"token": testToken}).
+		refused("INVALID_REQUEST", "AUTH_SCOPE_MISMATCH", 1008)
+	details, _ := failure["details"].(map[string]any)
+	if failure["retryable"] == true || details["recommendedNextStep"] != "review_auth_configuration" {
+		t.Errorf("%v", failure)
+	}
+	must(t, other.conn.Close())
+	<-ended
+	g.waitReleased()
+	away := func() error { return registry.Errorf(registry.CodeStoreUnavailable, "The store is away.") }
+	g.store.claim.Store(&away)
+	failure = g.greet(key, map[string]string{"token": testToken}).refused("UNAVAILABLE", "", 1013)
+	if failure["retryable"] != true || failure["retryAfterMs"] == 0.0 {
+		t.Errorf("%v", failure)
+	}
+}

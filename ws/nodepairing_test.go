@@ -16,7 +16,7 @@ import (
 )
 
 // newPairedNodes returns a gateway that pairs nodes, and watches their credentials.
-func newPairedNodes(t *testing.T) (*gateway, *pairing.Service, *memory.Store) {
+func newPairedNodes(t *testing.T, changes ...func(*ws.Config)) (*gateway, *pairing.Service, *memory.Store) {
 	t.Helper()
 	store := memory.New(memory.Options{})
 	service, err := pairing.New(pairing.Config{Store: store, Mode: pairing.ModeOpen})
@@ -35,12 +35,12 @@ func newPairedNodes(t *testing.T) (*gateway, *pairing.Service, *memory.Store) {
 		Otherwise: auth.NewStaticToken(testToken), Live: live,
 	}
 	var sources auth.Sources
-	service.Serve(pairing.Gate{
+	service.Serve(pairing.NodeConfig{
 		Auth: chain, Refusals: auth.NewRefusals(sources, slog.New(slog.DiscardHandler)), Sources: sources,
 	})
-	g := newGatewayOn(t, store, func(c *ws.Config) {
+	g := newGatewayOn(t, store, append(changes, func(c *ws.Config) {
 		c.Auth, c.Nodes, c.Pairing, c.Live = chain, service, service, live
-	})
+	})...)
 	server = g.server
 	must(t, live.Start(t.Context()))
 	t.Cleanup(live.Close)
@@ -73,15 +73,55 @@ func (p *nodePeer) welcomed() string {
 	return f.Payload.Auth.DeviceToken
 }
 
+func nodeApprover() pairing.Approver {
+	return pairing.Approver{
+		Identity: auth.Identity{Tenant: registry.DefaultTenant, Admin: true, Credential: auth.CredentialToken},
+		Source:   "10.1.0.1/32",
+	}
+}
+
+// A full pod makes no credential for a node that it then refuses, and keeps the approval and the setup code.
+func TestFullPodMakesNoCredentials(t *testing.T) {
+	t.Parallel()
+	g, service, store := newPairedNodes(t, func(c *ws.Config) { c.MaxSockets = 4 })
+	approved := newKey(t)
+	waiting := g.greet(approved, nil).refused("NOT_PAIRED", "PAIRING_REQUIRED", 1008)
+	details, _ := waiting["details"].(map[string]any)
+	_, code, _ := strings.Cut(details["requestId"].(string), ".")
+	_, err := service.Decide(t.Context(), nodeApprover(), "", code, pairing.Decision{Approve: true})
+	must(t, err)
+	setup, err := service.MakeSetup(t.Context(), nodeApprover(), pairing.SetupRequest{})
+	must(t, err)
+	bySetup := newKey(t)
+
+	others := g.connectAll(testToken)
+	for range 2 {
+		g.greet(approved, nil).refused("UNAVAILABLE", "", 1008)
+		g.greet(bySetup, map[string]string{"bootstrapToken": setup.Secret}).refused("UNAVAILABLE", "", 1008)
+	}
+	made, _, err := store.Credentials(t.Context(), registry.CredentialQuery{
+		Tenant: registry.DefaultTenant, Kind: registry.CredentialDevice, Limit: 10,
+	})
+	must(t, err)
+	if len(made) > 0 {
+		t.Errorf("made for refused nodes: %+v", made)
+	}
+	for _, d := range others {
+		must(t, d.conn.Close())
+		g.waitReleased()
+	}
+	if g.greet(approved, nil).welcomed() == "" ||
+		g.greet(bySetup, map[string]string{"bootstrapToken": setup.Secret}).welcomed() == "" {
+		t.Error("no credential")
+	}
+}
+
 // A node waits for its approval, gets its credential once, offers what was approved, and is told when the credential is
 // revoked.
 func TestNodeIsPaired(t *testing.T) {
 	t.Parallel()
 	g, service, _ := newPairedNodes(t)
-	approver := pairing.Approver{
-		Identity: auth.Identity{Tenant: registry.DefaultTenant, Admin: true, Credential: auth.CredentialToken},
-		Source:   "10.1.0.1/32",
-	}
+	approver := nodeApprover()
 	key := newKey(t)
 	var code string
 	for range 2 {

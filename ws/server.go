@@ -12,7 +12,7 @@
 //   - A frame goes out: outbox.go, writer.go; pings: ping.go.
 //   - A device that speaks MCP (/ws/mcp): package mcp is its conversation, as a state machine. mcplink.go drives it,
 //     and turns its messages into frames of the device protocol.
-//   - An OpenClaw node (/ws/node): nodehandshake.go reads who it is, for as long as it is a stranger (strangers.go). Then
+//   - An OpenClaw node (/ws/node): nodehandshake.go reads who it is, with bounds of its own (nodesockets.go). Then
 //     package node is its protocol, as a state machine, and nodelink.go drives it.
 //   - A conversation: chat.go, turnworker.go.
 //   - A connection ends: teardown.go, hijack.go; the close codes: closecodes.go.
@@ -76,7 +76,7 @@ type Server struct {
 	corkBuffers sync.Pool // of *bytes.Buffer that no connection uses
 
 	catalogs   nodeCatalogs
-	strangers  *strangers                  // nodes that have not said yet who they are
+	handshakes *handshakes                 // nodes that have not said yet who they are
 	sockets    *share.Pool                 // connections
 	opens      *share.Pool                 // sessions that are being opened
 	attributes *share.Pool                 // bytes of sessions' attributes, except attributesFree of each
@@ -136,7 +136,7 @@ func NewServer(cfg Config) (*Server, error) {
 	// A message somewhat over the limit is still read, so that the answer can name the limit.
 	s.melody = s.newLibrary(max(2*cfg.MaxFrame, cfg.maxAnswer()))
 	s.nodes = s.newLibrary(cfg.MaxNodeFrame)
-	s.strangers = newStrangers(s)
+	s.handshakes = newHandshakes(s)
 	return s, nil
 }
 
@@ -183,7 +183,7 @@ func (s *Server) Drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.draining = true
-	s.strangers.drain()
+	s.handshakes.drain()
 	s.signalIdleLocked()
 }
 

@@ -192,7 +192,7 @@ func (s *Server) Pools() map[string]share.Stats {
 		"sockets": s.sockets.Stats(), "opening": s.opens.Stats(), "decoding": s.decoding.Stats(),
 		"decoding_large": s.huge.Stats(), "message_bytes": s.asks.Stats(),
 		"registering": s.turns.Stats(), "unsent_bytes": s.unsent.Stats(),
-		"attribute_bytes": s.attributes.Stats(), "node_handshakes": s.strangers.places.Stats(),
+		"attribute_bytes": s.attributes.Stats(), "node_handshakes": s.handshakes.places.Stats(),
 	}
 }
 

@@ -24,7 +24,7 @@ type line struct {
 	State     registry.State `json:"state"`
 	Output    string         `json:"output,omitempty"`
 	Error     string         `json:"error,omitempty"`
-	Place     int            `json:"place,omitempty"`     // of a queued call
+	Position  int            `json:"place,omitempty"`     // of a queued call
 	Expires   time.Time      `json:"expires_at,omitzero"` // of a queued call
 }
 
@@ -42,7 +42,7 @@ func (*table) Begin(string, string) {}
 func (t *table) Put(r Row) {
 	l := line{
 		CallID: r.Outcome.CallID, SessionID: r.SessionID, DeviceID: r.DeviceID, State: r.State,
-		Place: r.Outcome.Place, Expires: r.Outcome.Expires,
+		Position: r.Outcome.Position, Expires: r.Outcome.Expires,
 	}
 	switch {
 	case r.Err != nil:
@@ -79,7 +79,7 @@ func describe(tool string, s summary) string {
 		fmt.Fprintf(&b, "\n- %q: %s", cmp.Or(l.DeviceID, l.SessionID), l.State)
 		if text := cmp.Or(l.Output, l.Error); text != "" {
 			fmt.Fprintf(&b, ": %q", text)
-		} else if l.Place > 0 {
+		} else if l.Position > 0 {
 			fmt.Fprintf(&b, ": waits for the device until %s at the latest", l.Expires.UTC().Format(time.RFC3339))
 		}
 	}

@@ -191,6 +191,8 @@ func (r *request) readOptions(req *agent.Request) error {
 			return invalidParams("_meta[%q] must be an object with ttl_ms, a whole number above zero.", metaQueue)
 		}
 		req.Queue = time.Duration(q.TTL) * time.Millisecond
+	} else if req.Target.SessionID != "" {
+		req.Queue = r.Queue
 	}
 	_, err := r.exact()
 	return err
@@ -226,7 +228,7 @@ func (r *request) resultOf(out *agent.Outcome, err error) (result, error) {
 // queuedResult tells a client without tasks that its call waits.
 func (r *request) queuedResult(out *agent.Outcome) result {
 	text := "The call waits for its device, which sleeps."
-	if out.Place > 0 {
+	if out.Position > 0 {
 		text = out.QueueText() + " GET /api/calls/" + out.CallID + " returns its outcome."
 	}
 	res := result{meta: strictjson.AppendString([]byte(`"`+metaCall+`":`), out.CallID)}

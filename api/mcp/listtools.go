@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/mcpcontent"
@@ -32,6 +33,8 @@ type toolRow struct {
 	spec registry.ToolSpec
 	says *policy.Decision
 	at   *registry.Session // to show; nil: a tool of the gateway, or of the only session of the scope
+
+	lastSeen time.Time // of a sleeping device; zero: the device is connected
 }
 
 type toolPage struct {
@@ -49,13 +52,17 @@ type toolPage struct {
 func (p *toolPage) full() bool { return len(p.rows) >= p.limit || p.bytes >= pageBytes }
 
 func (p *toolPage) add(t registry.ToolSpec, from policy.Source, at *registry.Session) {
-	name := displayName(t.Name)
-	p.named[name]++
+	p.named[displayName(t.Name)]++
+	p.addRow(t, from, at, time.Time{})
+}
+
+func (p *toolPage) addRow(t registry.ToolSpec, from policy.Source, at *registry.Session, lastSeen time.Time) {
 	if !p.matches(t) {
 		return
 	}
 	if d := p.cfg.Gateway.Decide(p.asker(), t, from); d.Allowed {
-		p.rows, p.bytes = append(p.rows, toolRow{name, t, d, at}), p.bytes+t.Size()+rowOverhead
+		p.rows = append(p.rows, toolRow{displayName(t.Name), t, d, at, lastSeen})
+		p.bytes += t.Size() + rowOverhead
 	}
 }
 
@@ -97,7 +104,7 @@ func (p *toolPage) encode(next cursor, head func([]byte, *toolRow) []byte) []byt
 		}
 		hints, _ := json.Marshal(hintsOf(row.spec.Annotations, row.says.Effects)) // cannot fail: booleans
 		b = append(append(b, `,"annotations":`...), hints...)
-		if meta := mcpcontent.Meta(row.spec); meta != nil {
+		if meta := metaOf(row); meta != nil {
 			b = append(append(b, `,"_meta":`...), meta...)
 		}
 		b = append(b, '}')
@@ -107,6 +114,27 @@ func (p *toolPage) encode(next cursor, head func([]byte, *toolRow) []byte) []byt
 		b = strictjson.AppendString(append(b, `,"nextCursor":`...), next.String())
 	}
 	return b
+}
+
+// Names in _meta of the tools of sleeping devices.
+const (
+	metaPresence = "farhand/presence"  // sleeping
+	metaLastSeen = "farhand/last_seen" // RFC 3339
+	timeFormat   = "2006-01-02T15:04:05.000Z07:00"
+)
+
+// metaOf returns _meta of a tool; nil: it has none.
+func metaOf(row *toolRow) []byte {
+	meta := mcpcontent.Meta(row.spec)
+	if row.lastSeen.IsZero() {
+		return meta
+	}
+	b := []byte(`{"` + metaPresence + `":"sleeping","` + metaLastSeen + `":"` +
+		row.lastSeen.UTC().Format(timeFormat) + `"`)
+	if len(meta) > len("{}") {
+		return append(append(b, ','), meta[1:]...)
+	}
+	return append(b, '}')
 }
 
 // nameAll gives every tool its name in the scope (decision 44). A tool keeps its own name if only one session offers
@@ -121,6 +149,8 @@ func (p *toolPage) nameAll(whole bool) {
 		case row.at == nil:
 		case p.Scope.Session != "":
 			row.at = nil // no other session to distinguish it from
+		case !row.lastSeen.IsZero(): // always, so that the names of connected devices' tools do not depend on it
+			row.name = p.qualified(row.name, row.at.Key.Session)
 		case !whole || like || p.named[row.name] > 1 || row.name != row.spec.Name || ofUsers && row.at.UserID != "":
 			row.name = p.qualified(row.name, row.at.Key.Session)
 		}
@@ -139,6 +169,9 @@ func (p *toolPage) qualified(tool, session string) string {
 
 // fill reads a page. It returns where the next page begins, or zero if there is none.
 func (p *toolPage) fill(ctx context.Context, after cursor) (next cursor, err error) {
+	if after.Asleep {
+		return p.fillSleeping(ctx, after.Skip)
+	}
 	if after.Session == "" && p.Scope.hasLocalTools() {
 		for _, t := range p.cfg.Gateway.LocalTools() {
 			if t.Name <= after.Name {
@@ -163,12 +196,37 @@ func (p *toolPage) fill(ctx context.Context, after cursor) (next cursor, err err
 				return p.last, nil
 			}
 		}
-		if more == nil {
-			return cursor{}, nil
+		switch {
+		case more != nil:
+			at = *more
+		case p.full() && p.Queue > 0:
+			return cursor{Asleep: true}, nil
+		default:
+			return p.fillSleeping(ctx, 0)
 		}
-		at = *more
 	}
 	return cursor{Generation: at.Generation, Session: at.Session}, nil
+}
+
+// fillSleeping adds the tools of sleeping devices, if calls may wait for them. The last device may exceed the page.
+func (p *toolPage) fillSleeping(ctx context.Context, skip int) (next cursor, err error) {
+	if p.Queue == 0 {
+		return cursor{}, nil
+	}
+	after, err := p.cfg.Gateway.Sleeping(ctx, p.Caller, p.Scope.target(""), skip, func(d registry.KnownDevice) bool {
+		for _, t := range d.Tools {
+			name := qualify(t.Name, d.Session.Key.Session)
+			if displayName(t.Name) != t.Name || strings.Contains(name, separator+hashedSession) {
+				continue // its name would have a hash, which is looked up among connected devices
+			}
+			p.addRow(t, policy.Remote, &d.Session, d.LastSeen)
+		}
+		return !p.full()
+	})
+	if err != nil || after == 0 {
+		return cursor{}, err
+	}
+	return cursor{Asleep: true, Skip: after}, nil
 }
 
 // addSession adds the tools of a session after a cursor. It reports whether the page is full before the last of them.
@@ -189,11 +247,13 @@ func (p *toolPage) addSession(e *registry.Entry, after cursor) (full bool) {
 const maxCursor = 4096
 
 // cursor is the position of the last tool of a page: by order of connecting, and within a session by name. The
-// gateway's own tools come first.
+// gateway's own tools come first, and those of sleeping devices last.
 type cursor struct {
 	Generation int64  `json:"g,omitempty"`
 	Session    string `json:"s,omitempty"`
 	Name       string `json:"n,omitempty"`
+	Asleep     bool   `json:"a,omitempty"` // the list goes on with sleeping devices
+	Skip       int    `json:"z,omitempty"` // of the sleeping devices
 }
 
 // String encodes the cursor for a client, as one opaque word.
@@ -212,6 +272,12 @@ func parseCursor(word string) (cursor, error) {
 	text, err := base64.RawURLEncoding.Strict().DecodeString(word)
 	if err != nil || json.Unmarshal(text, &c) != nil || c.String() != word || c == (cursor{}) || c.Generation < 0 {
 		return cursor{}, bad
+	}
+	if c.Asleep || c.Skip != 0 {
+		if c != (cursor{Asleep: true, Skip: c.Skip}) || c.Skip < 0 {
+			return cursor{}, bad
+		}
+		return c, nil
 	}
 	if c.Session != "" && (registry.Key{Tenant: registry.DefaultTenant, Session: c.Session}).Validate() != nil ||
 		(c.Session == "") != (c.Generation == 0) {
@@ -260,6 +326,9 @@ func appendListed(b []byte, row *toolRow) []byte {
 		device := deviceName(row.at)
 		title += " (" + device + ")"
 		text += "\n\nRuns on the device " + device + " (session " + row.at.Key.Session + ")."
+	}
+	if !row.lastSeen.IsZero() {
+		text += "\n\nThe device sleeps: the call waits until it is back, and the answer may come later."
 	}
 	b = strictjson.AppendString(append(b, `"name":`...), row.name)
 	if title != row.name {

@@ -53,6 +53,11 @@ type Gateway interface {
 	Sessions(ctx context.Context, by agent.Asker, scope Scope) (json.RawMessage, error)
 	Session(ctx context.Context, by agent.Asker, scope Scope, id string) (json.RawMessage, error)
 
+	// Sleeping calls row for the known devices of a target that are not connected, beginning after the first skip, until
+	// row returns false. It returns how many to skip for the next of them; zero: there is none.
+	Sleeping(ctx context.Context, who auth.Identity, target registry.Target, skip int,
+		row func(registry.KnownDevice) bool) (next int, err error)
+
 	// Follow starts to follow changes. It misses none after it returns. leave must be called at the end.
 	Follow(ctx context.Context, who auth.Identity, scope Scope) (c Changes, leave func(), err error)
 }
@@ -102,6 +107,11 @@ type Exchange struct {
 	Caller auth.Identity
 	Scope  Scope
 	Origin string // URL of the gateway without a path, as the client knows it; prefix of links in results
+
+	// Queue is how long calls that name a session may wait for its device. Lists then have the tools of sleeping
+	// devices. Zero: calls wait only if they say so themselves.
+	Queue time.Duration
+
 	Header http.Header
 	Body   []byte
 	Out    Out

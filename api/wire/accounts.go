@@ -216,7 +216,8 @@ type Kept struct {
 //schema:closed
 type RotateRequest struct {
 	// Seconds for which the former secret still works; 0: not at all. Default: a day; for a device that rotates its own
-	// credential, a week.
+	// credential, a week. An OpenClaw node gets its new secret when it next connects, and the former one ends when the
+	// node has used that, or a day later. With 0, the node's connection ends now, and the former secret in 10 minutes.
 	Overlap int64 `json:"overlap,omitempty" schema:"minimum=0,maximum=7776000"`
 }
 

@@ -313,10 +313,14 @@ type DeviceRow struct {
 	UserID      string   `json:"user_id,omitempty"`
 	Fingerprint string   `json:"key_fingerprint,omitempty"`
 	Tools       []string `json:"tools"` // names and globs that were approved in advance
-	CreatedAt   Time     `json:"created_at"`
-	CreatedBy   string   `json:"created_by"` // the credential that approved it
-	LastUsed    Time     `json:"last_used,omitempty"`
-	ExpiresAt   Time     `json:"expires_at,omitempty"`
+
+	// How many of its tools wait for approval; absent: none.
+	WaitingTools int `json:"waiting_tools,omitempty" schema:"minimum=1"`
+
+	CreatedAt Time   `json:"created_at"`
+	CreatedBy string `json:"created_by"` // the credential that approved it
+	LastUsed  Time   `json:"last_used,omitempty"`
+	ExpiresAt Time   `json:"expires_at,omitempty"`
 
 	// The secret before the last rotation, while it works.
 	Former *FormerSecret `json:"former_secret,omitempty"`
@@ -325,6 +329,12 @@ type DeviceRow struct {
 	Renew bool `json:"renews_credential,omitempty"` // it gets a new credential when it next connects
 
 	Presence
+
+	// Absent unless the request has the parameter `presence`, and for devices that are neither: they never connected, or
+	// not for long.
+	PresenceNow string `json:"presence,omitempty" schema:"enum=connected|sleeping"`
+
+	LastSeen string `json:"last_seen,omitempty" schema:"format=date-time"` // of a sleeping device
 }
 
 // DeviceList is a page of the paired devices.

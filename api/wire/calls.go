@@ -96,7 +96,7 @@ type CallAccepted struct {
 	Approvers []string `json:"approvers,omitempty"` // who may decide, if known
 
 	// The place of a queued call in the queue of its device, from 1 on.
-	Place int `json:"place,omitempty" schema:"minimum=1"`
+	Position int `json:"place,omitempty" schema:"minimum=1"`
 
 	// When a queued call expires if its device has not taken it.
 	ExpiresAt string `json:"expires_at,omitempty" schema:"format=date-time"`
@@ -146,7 +146,7 @@ type CallRecord struct {
 	TimeoutMS int64      `json:"timeout_ms" schema:"minimum=0"`
 
 	// Of a queued call: its place in the queue of its device, from 1 on, if one call was read.
-	Place int `json:"place,omitempty" schema:"minimum=1"`
+	Position int `json:"place,omitempty" schema:"minimum=1"`
 
 	// When a queued call expires.
 	ExpiresAt string `json:"expires_at,omitempty" schema:"format=date-time"`

@@ -97,7 +97,7 @@ type GroupResult struct {
 	Error      string `json:"error,omitempty"`
 	DurationMS *int64 `json:"duration_ms,omitempty" schema:"minimum=0"`
 
-	Place     int    `json:"place,omitempty" schema:"minimum=1"`             // of a queued call, as in CallAccepted
+	Position  int    `json:"place,omitempty" schema:"minimum=1"`             // of a queued call, as in CallAccepted
 	ExpiresAt string `json:"expires_at,omitempty" schema:"format=date-time"` // of a queued call
 
 	Dispatched Dispatched   `json:"dispatched,omitempty"` // with problem: whether the device may have acted

@@ -19,6 +19,7 @@ import (
 	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/agent/sandbox/host"
 	"github.com/farhand/farhand/internal/gcfloor"
+	"github.com/farhand/farhand/internal/otlp"
 )
 
 // errTargetMissed ends the program after its tables were printed.
@@ -110,7 +111,17 @@ func servePod(ctx context.Context, self host.Program, ready func(addr string)) e
 	if err != nil {
 		return err
 	}
-	g, err := farhand.New(ctx, cfg, farhand.WithLogger(log), farhand.WithListener(listener), farhand.WithProgram(self))
+	opts := []farhand.Option{farhand.WithLogger(log), farhand.WithListener(listener), farhand.WithProgram(self)}
+	traces, err := otlp.LoadConfig(os.Environ())
+	if err != nil {
+		return err
+	}
+	if traces.On() {
+		provider := otlp.Open(traces, "bench", log)
+		defer provider.Close(ctx)
+		opts = append(opts, farhand.WithTracerProvider(provider))
+	}
+	g, err := farhand.New(ctx, cfg, opts...)
 	if err != nil {
 		return err
 	}

@@ -43,6 +43,7 @@ var rows = []targetRow{
 	{"call-tail", rowCallTail},
 	{"call-redis", rowCallRedis},
 	{"who", rowWho},
+	{"traces", rowTraces},
 	{"mcp", rowMCP},
 	{"fleet", rowFleet},
 	{"cluster", rowCluster},

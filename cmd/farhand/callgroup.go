@@ -97,7 +97,7 @@ func groupLine(r wire.GroupResult) string {
 		said = r.Problem.Detail
 	case said == "" && r.Output != nil:
 		said = *r.Output
-	case r.Place > 0:
+	case r.Position > 0:
 		said = "waits for the device until " + r.ExpiresAt
 	}
 	return fmt.Sprintf("%s\t%s\t%s\n", oneLine(cmp.Or(r.DeviceID, r.SessionID), shownID),

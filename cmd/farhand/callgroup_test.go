@@ -34,7 +34,7 @@ func TestCallAll(t *testing.T) {
 	if code != 0 || strings.Count(out, "\n") != 3 || !strings.Contains(errOut, "3 devices, 3 succeeded") {
 		t.Errorf("no device sleeps: exit %d\n%s\n%s", code, out, errOut)
 	}
-	if line := groupLine(wire.GroupResult{DeviceID: "d", State: "queued", Place: 2, ExpiresAt: "T"}); line !=
+	if line := groupLine(wire.GroupResult{DeviceID: "d", State: "queued", Position: 2, ExpiresAt: "T"}); line !=
 		"d\tqueued\twaits for the device until T\n" {
 		t.Errorf("a queued call: %q", line)
 	}

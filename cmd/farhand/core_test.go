@@ -162,7 +162,16 @@ func TestNoKeyOutlivesItsTTL(t *testing.T) {
 	for _, p := range pods {
 		p.signal(syscall.SIGKILL)
 	}
-	took := eventually(t, waitLimit, "no key is left", func() bool { return len(scanKeys(t, rdb)) == 0 })
+	var left map[string]time.Duration
+	defer func() {
+		if t.Failed() {
+			t.Logf("left: %v", left)
+		}
+	}()
+	took := eventually(t, waitLimit, "no key is left", func() bool {
+		left = scanKeys(t, rdb)
+		return len(left) == 0
+	})
 	t.Logf("%d keys, none left %v after kill -9", len(keys), took.Round(time.Millisecond))
 }
 

@@ -35,7 +35,8 @@ func (a *application) devicesCommand() *cobra.Command {
 			Use: "rotate DEVICE", Short: "Give a paired device a new credential and print it once",
 			Long: "Gives a paired device a new credential and prints it, to be brought to the device. The former one works\n" +
 				"until the overlap ends; show and list tell whether it is still used. A device can also do it itself.\n" +
-				"An OpenClaw node gets its new credential when it next connects; nothing is printed.",
+				"An OpenClaw node gets its new credential when it next connects; nothing is printed. With --overlap 0 its\n" +
+				"connection is closed, so that it connects now, and the former credential ends in 10 minutes.",
 		}, func(id string) string { return devicePath(id) + "/rotate" }),
 		a.remoteStep("revoke DEVICE", "Revoke a paired device's credential and close its connection", 1,
 			func(ctx context.Context, r remote, args []string) error {
@@ -58,12 +59,18 @@ func (a *application) devicesListCommand() *cobra.Command {
 	var r remote
 	return listing[wire.DeviceRow]{
 		name: "devices",
-		header: []string{"DEVICE", "NAME", "USER", "TOOLS", "ONLINE", "ROUND TRIP", "LAST PONG", "LAST USED", "ID",
-			"NOTE"},
+		filters: map[string]string{
+			"presence": "connected, sleeping (not connected, but remembered), or any (default: all, without presence)",
+		},
+		header: []string{"DEVICE", "NAME", "USER", "TOOLS", "WAITING", "ONLINE", "ROUND TRIP", "LAST PONG",
+			"LAST USED", "ID", "NOTE"},
 		row: func(d wire.DeviceRow) []string {
 			online, note := "no", ""
-			if d.Online {
+			switch {
+			case d.Online:
 				online = "yes"
+			case d.LastSeen != "":
+				online = "sleeps, seen " + d.LastSeen
 			}
 			if d.LooksLike != "" {
 				note = looksLike(d.LooksLike)
@@ -77,10 +84,17 @@ func (a *application) devicesListCommand() *cobra.Command {
 			if former := formerSecret(d.Former); former != "" {
 				note = strings.TrimPrefix(note+"; former credential "+former, "; ")
 			}
-			return []string{d.DeviceID, claimed(d.Name), d.UserID, strings.Join(d.Tools, ","), online,
+			waiting := ""
+			if d.WaitingTools > 0 {
+				waiting = plural(d.WaitingTools, "tool")
+			}
+			return []string{d.DeviceID, claimed(d.Name), d.UserID, strings.Join(d.Tools, ","), waiting, online,
 				roundTrip(d.Presence), lastPong(d.Presence), d.LastUsed, d.ID, note}
 		},
-	}.command(a, &r, &cobra.Command{Use: "list", Short: "List the paired devices"})
+	}.command(a, &r, &cobra.Command{
+		Use: "list", Short: "List the paired devices",
+		Long: "Lists the paired devices. WAITING is how many tools of a device wait for farhand devices approve.",
+	})
 }
 
 func (a *application) showDevice(ctx context.Context, r remote, id string) error {

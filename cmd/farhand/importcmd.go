@@ -80,6 +80,11 @@ func importNodes(
 
 // reportImport prints what was imported and what was left out. Without states, nothing was sent.
 func (a *application) reportImport(in openclaw.Installation, states map[string]wire.ImportedState) error {
+	for _, warning := range in.Warnings {
+		if _, err := fmt.Fprintf(safeOn(a.out), "warning: %s\n", warning); err != nil {
+			return err
+		}
+	}
 	if len(in.Nodes) == 0 {
 		_, err := fmt.Fprintln(a.out, "no paired nodes: is this the state directory of a gateway? A node has one, too.")
 		if err != nil {

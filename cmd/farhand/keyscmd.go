@@ -215,6 +215,9 @@ func (a *application) rotateCommand(cmd *cobra.Command, path func(id string) str
 		}
 		if made.OnNextConnection {
 			fmt.Fprintf(a.out, "%s gets a new credential when it next connects\n", oneLine(made.ID, shownID))
+			if overlap == 0 {
+				fmt.Fprintln(a.out, "its connection was closed; the former credential ends in 10 minutes at most")
+			}
 			return nil
 		}
 		fmt.Fprintf(a.err, "new secret of %s. It is not shown again. The former one: %s\n", oneLine(made.ID, shownID),

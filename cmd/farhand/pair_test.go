@@ -43,7 +43,7 @@ func TestPairingByCommands(t *testing.T) {
 		_, raw := request(t, http.MethodGet, p.url+"/api/tools", "")
 		return strings.Contains(string(raw), `"echo"`)
 	})
-	run("cam-1 Door echo", "devices", "list")
+	run("cam-1 Door echo WAITING", "devices", "list")
 	ask := func(id string) (asked struct{ Code, Secret string }) {
 		_, raw := request(t, http.MethodPost, p.url+"/pair", `{"device_id":"`+id+`","device_name":"[approved]"}`)
 		if json.Unmarshal(raw, &asked) != nil || asked.Code == "" {
@@ -55,6 +55,7 @@ func TestPairingByCommands(t *testing.T) {
 	for _, args := range [][]string{{"list"}, {"show", imitation.Code}, {"reject", imitation.Code}} {
 		run("\"\u0441am-1\" looks like \"cam-1\" \\u0441am-1 \"[approved]\"", append([]string{"pair"}, args...)...)
 	}
+	run("cam-1 1 tool", "devices", "list")
 	run("echo approved sleep waits", "devices", "show", "cam-1")
 	run("", "devices", "rename", "cam-1", "Gate")
 	run("Gate", "devices", "list", "--json")

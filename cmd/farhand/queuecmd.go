@@ -45,7 +45,7 @@ func (a *application) listQueue(ctx context.Context, r remote, device string, as
 	var cells [][]string
 	for _, c := range queue.Calls {
 		cells = append(cells, []string{
-			strconv.Itoa(c.Place), c.CallID, c.Tool, c.UserID, string(c.State), c.ExpiresAt,
+			strconv.Itoa(c.Position), c.CallID, c.Tool, c.UserID, string(c.State), c.ExpiresAt,
 		})
 	}
 	return table(a.out, []string{"PLACE", "CALL", "TOOL", "USER", "STATE", "EXPIRES"}, cells)

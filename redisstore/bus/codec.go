@@ -86,7 +86,7 @@ func remark(e *registry.Envelope) *string {
 func (c *coder) reply(r *registry.Reply) {
 	answered, failed := r.Result != nil, r.Err != nil
 	r.V = int(c.byte(byte(r.V)))
-	c.flags(&r.Delivered, &r.Running, &r.Wake, &answered, &failed, &r.Lined)
+	c.flags(&r.Delivered, &r.Running, &r.Wake, &answered, &failed, &r.InOrder)
 	if r.V != registry.EnvelopeVersion {
 		return
 	}
@@ -315,7 +315,7 @@ func decodeReply(text string) (*registry.Reply, error) {
 	c, r := coder{text: text}, new(registry.Reply)
 	c.reply(r)
 	set := 0
-	for _, is := range [...]bool{r.Result != nil, r.Err != nil, r.Lined, r.Delivered, r.Wake, r.Answer != ""} {
+	for _, is := range [...]bool{r.Result != nil, r.Err != nil, r.InOrder, r.Delivered, r.Wake, r.Answer != ""} {
 		if is {
 			set++
 		}

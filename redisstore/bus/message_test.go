@@ -67,7 +67,7 @@ func TestMessagesSurviveTheTrip(t *testing.T) {
 		{V: registry.EnvelopeVersion, CallID: "c", Result: &registry.Result{}},
 		{V: registry.EnvelopeVersion, CallID: "c", Delivered: true, Running: true},
 		{V: registry.EnvelopeVersion, CallID: "c", Wake: true},
-		{V: registry.EnvelopeVersion, CallID: "c", Lined: true},
+		{V: registry.EnvelopeVersion, CallID: "c", InOrder: true},
 		{V: registry.EnvelopeVersion, CallID: "c", Answer: "stored"},
 		{V: registry.EnvelopeVersion, CallID: "c", Err: failure},
 	} {

@@ -27,7 +27,7 @@ type storedCall struct {
 	life
 	record   registry.Record
 	watchers map[string]bool
-	held     bool // until BeginCall
+	waits    bool // until BeginCall
 	light    bool // from KeepCalls, not CreateCall: the waiting caller stores the end of the call
 }
 
@@ -55,7 +55,7 @@ func (m *Store) CreateCall(_ context.Context, r registry.Record) (registry.Recor
 	r.State, r.Dispatched, r.Late, r.Result, r.Err = state, registry.DispatchedNo, false, nil, nil
 	r.Timeline = []registry.Step{{State: state, At: at}}
 	r.Deadline = at.Truncate(time.Millisecond).Add(wait)
-	stored := &storedCall{record: r, watchers: make(map[string]bool), held: r.HoldMS > 0}
+	stored := &storedCall{record: r, watchers: make(map[string]bool), waits: r.HoldMS > 0}
 	if err := m.addCallLocked(stored, now); err != nil {
 		return registry.Record{}, false, err
 	}
@@ -77,14 +77,14 @@ func (m *Store) BeginCall(
 	if stored == nil {
 		return registry.Record{}, false, registry.ErrNoCall
 	}
-	begun := stored.held && now.Before(stored.record.Deadline)
+	begun := stored.waits && now.Before(stored.record.Deadline)
 	if begun && stored.record.State != registry.StateAccepted {
 		if begun = stored.record.Apply(registry.EventAccept, registry.Change{}, now.UTC().Truncate(time.Microsecond)); begun {
 			m.logStateLocked(&stored.record, now)
 		}
 	}
 	if begun {
-		stored.held, stored.record.Pod = false, pod
+		stored.waits, stored.record.Pod = false, pod
 		stored.record.Deadline = now.UTC().Truncate(time.Millisecond).Add(timeout)
 		m.extendLocked(stored, now)
 	}
@@ -150,7 +150,7 @@ func (m *Store) MoveCall(
 		return registry.Moved{Record: stored.record.Clone()}, nil
 	}
 	stored.record = stored.record.Clone() // the caller keeps its own result
-	stored.held = stored.held || e == registry.EventQueue
+	stored.waits = stored.waits || e == registry.EventQueue
 	if stored.light && stored.record.State.Answered() {
 		stored.record.Late = true
 	}

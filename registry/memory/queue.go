@@ -77,8 +77,8 @@ func (t *tenantQueues) count(c *queuedCall, n int64) {
 	}
 }
 
-// place returns the place of a call, from 1 on; zero: it is not there.
-func (t *tenantQueues) place(device, callID string) int {
+// position returns the position of a call, from 1 on; zero: it is not there.
+func (t *tenantQueues) position(device, callID string) int {
 	return 1 + slices.IndexFunc(t.devices[device], func(c *queuedCall) bool { return c.CallID == callID })
 }
 
@@ -90,7 +90,7 @@ func (m *Store) Enqueue(
 	defer m.queues.mu.Unlock()
 	t := m.queues.of(c.Tenant)
 	if known := t.calls[c.CallID]; known != nil {
-		return t.place(known.Device, c.CallID), known.Expires, nil
+		return t.position(known.Device, c.CallID), known.Expires, nil
 	}
 	if bound := t.full(&c, b); bound != "" {
 		return 0, time.Time{}, registry.QueueFull(bound)
@@ -113,11 +113,11 @@ func (m *Store) QueueHead(_ context.Context, tenant, device string) (registry.Qu
 	return registry.QueuedCall{}, false, nil
 }
 
-// QueuePlace implements registry.QueueStore.
-func (m *Store) QueuePlace(_ context.Context, tenant, device, callID string) (int, error) {
+// QueuePosition implements registry.QueueStore.
+func (m *Store) QueuePosition(_ context.Context, tenant, device, callID string) (int, error) {
 	m.queues.mu.Lock()
 	defer m.queues.mu.Unlock()
-	return m.queues.of(tenant).place(device, callID), nil
+	return m.queues.of(tenant).position(device, callID), nil
 }
 
 // QueueOf implements registry.QueueStore.

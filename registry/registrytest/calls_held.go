@@ -8,7 +8,7 @@ import (
 )
 
 var heldTests = []subtest{
-	{name: "the time of a held call starts when it begins, once", run: func(f *fixture) {
+	{name: "the time of a waiting call starts when it begins, once", run: func(f *fixture) {
 		r := f.held(time.Hour)
 		if wait := r.Deadline.Sub(r.Timeline[0].At); wait < time.Hour || wait > time.Hour+2*time.Minute {
 			f.Errorf("the deadline is after %v", wait)

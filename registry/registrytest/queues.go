@@ -47,9 +47,9 @@ var queueTests = []subtest{
 		if f.must(err); !slices.Equal(ids, []string{f.id + "0", f.id + "2", f.id + "3"}) {
 			f.Errorf("listed: %v", ids)
 		}
-		third, err := f.store.QueuePlace(f.ctx, f.tenant, "phone 1/ü", f.id+"3")
+		third, err := f.store.QueuePosition(f.ctx, f.tenant, "phone 1/ü", f.id+"3")
 		f.must(err)
-		none, err := f.store.QueuePlace(f.ctx, f.tenant, "phone 1/ü", f.id+"1")
+		none, err := f.store.QueuePosition(f.ctx, f.tenant, "phone 1/ü", f.id+"1")
 		if f.must(err); third != 3 || none != 0 {
 			f.Errorf("places %d and %d", third, none)
 		}

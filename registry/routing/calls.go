@@ -258,7 +258,7 @@ func (c *Calls) Hold(ctx context.Context, rec registry.Record) (stored registry.
 	return stored, created, err
 }
 
-// Begin starts a held call on this pod, and charges its slot to the requester. It returns false, and does not start
+// Begin starts a waiting call on this pod, and charges its slot to the requester. It returns false, and does not start
 // run, if the call was begun before or has ended.
 func (c *Calls) Begin(
 	ctx context.Context, of share.Owner, callID string, timeout time.Duration,
@@ -290,7 +290,7 @@ func (c *Calls) launch(
 		defer close(done)
 		defer c.active.Delete(rec.CallID)
 		res, err := run(c.ctx, rec)
-		if again := (*registry.HeldAgain)(nil); errors.As(err, &again) {
+		if again := (*registry.QueuedAgain)(nil); errors.As(err, &again) {
 			c.holdAgain(rec, again.Until)
 			return
 		}
@@ -323,7 +323,7 @@ func (c *Calls) runningHere(callID string) <-chan struct{} {
 	return nil
 }
 
-// Refuse ends a held call that must not run, and reports whether it was still held.
+// Refuse ends a waiting call that must not run, and reports whether it still waited.
 func (c *Calls) Refuse(ctx context.Context, tenant, callID string, why *registry.Error) (bool, error) {
 	ctx, cancel := inTime(ctx)
 	defer cancel()

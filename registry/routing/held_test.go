@@ -57,7 +57,7 @@ func TestAttend(t *testing.T) {
 	}
 }
 
-// A held call begins once, on one pod, unless it was refused.
+// A waiting call begins once, on one pod, unless it was refused.
 func TestHeldCallsBeginOnce(t *testing.T) {
 	pod, other := herePods(t)
 	limit, stop := context.WithTimeout(t.Context(), time.Minute)

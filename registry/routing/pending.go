@@ -27,7 +27,7 @@ type pendingCall struct {
 // progress is a call's progress so far.
 type progress struct {
 	answer    *registry.Reply // nil until there is one; never changes after that
-	lined     bool            // the call stands in its line
+	inOrder   bool            // the call is queued in its order
 	receipt   bool            // a receipt has come since the last look
 	running   bool            // the device has begun
 	cancelled bool            // the call was cancelled
@@ -63,9 +63,9 @@ func (p *pendingCall) deliver(r registry.Reply) (accepted bool) {
 	defer p.mu.Unlock()
 	switch {
 	case p.closed:
-	case r.Lined:
-		accepted = !p.now.lined && p.now.answer == nil
-		p.now.lined = true
+	case r.InOrder:
+		accepted = !p.now.inOrder && p.now.answer == nil
+		p.now.inOrder = true
 	case !r.Delivered && p.now.answer == nil:
 		p.reply = r
 		p.now.answer, accepted = &p.reply, true

@@ -167,7 +167,7 @@ func TestRunningCallsAreShared(t *testing.T) {
 	}
 }
 
-// A held call counts for the identity that asked for it once it begins.
+// A waiting call counts for the identity that asked for it once it begins.
 func TestHeldCallsAreShared(t *testing.T) {
 	calls := startKeeper(t, memory.New(memory.Options{}), "a").pod.Calls
 	for range maxRunning / 4 {

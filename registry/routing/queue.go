@@ -129,20 +129,20 @@ func (q *Queue) wake() {
 	}
 }
 
-// Enqueue adds a call to the queue of a device and returns its place and when it expires. If the device has connected
+// Enqueue adds a call to the queue of a device and returns its position and when it expires. If the device has connected
 // meanwhile, Enqueue notifies its pod.
 func (q *Queue) Enqueue(
 	ctx context.Context, c registry.QueuedCall, deviceID string, life time.Duration,
-) (place int, expires time.Time, err error) {
+) (position int, expires time.Time, err error) {
 	ctx, cancel := inTime(ctx)
 	defer cancel()
-	place, expires, err = q.store.Enqueue(ctx, c, life, q.bounds)
+	position, expires, err = q.store.Enqueue(ctx, c, life, q.bounds)
 	if err != nil {
 		return 0, time.Time{}, err
 	}
 	q.counts.add(&q.counts.CallsQueued, 1)
 	q.notify(ctx, c.Tenant, c.Device, deviceID)
-	return place, expires, nil
+	return position, expires, nil
 }
 
 // Waits reports whether calls wait for a device.
@@ -153,12 +153,12 @@ func (q *Queue) Waits(ctx context.Context, tenant, device string) (bool, error) 
 	return err == nil && waiting[0], err
 }
 
-// Place returns the place of a queued call, from 1 on; zero: it is not in its queue.
-func (q *Queue) Place(ctx context.Context, rec *registry.Record) (int, error) {
+// Position returns the position of a queued call, from 1 on; zero: it is not in its queue.
+func (q *Queue) Position(ctx context.Context, rec *registry.Record) (int, error) {
 	if rec.Queue == "" {
 		return 0, nil
 	}
-	return q.store.QueuePlace(ctx, rec.Tenant, rec.Queue, rec.CallID)
+	return q.store.QueuePosition(ctx, rec.Tenant, rec.Queue, rec.CallID)
 }
 
 // Queued returns the calls that wait for a device, in order, at most limit.

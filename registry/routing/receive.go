@@ -67,7 +67,7 @@ func (r *Router) deliverFor(ctx context.Context, e registry.Envelope) {
 	_, _, err := l.deliver(ctx, c, basis{e.Spec, e.Attributes}, e.Durable, onReply)
 	if err == nil {
 		if e.Order != registry.OrderNone {
-			r.answer(pod, registry.Reply{CallID: c.ID, Lined: true})
+			r.answer(pod, registry.Reply{CallID: c.ID, InOrder: true})
 		}
 		return
 	}

@@ -174,14 +174,14 @@ func (r *Router) callLocal(
 		if c.Record != nil && !c.Durable {
 			c.Record.Proof = l.ownerProof()
 		}
-		w.beginLined()
+		w.beginInOrder()
 		res, err := w.forAnswer(ctx, f.cancel)
 		if sent, _ := f.endUnlessSent(false); err != nil && !sent {
 			err = registry.AsError(err).With(registry.DispatchedNo)
 		}
 		return res, err
 	}
-	w.noteLined()
+	w.noteInOrder()
 	c.Long.Drop()
 	note(c.Record, registry.EventDeliver, registry.Change{Owner: r.pod, Proof: l.ownerProof()}, time.Now())
 	w.phase = phaseDelivered
@@ -246,7 +246,7 @@ func failureOf(err error) string {
 // newWait returns the wait for a call's answer. It does not refer to c, so that calls need not be on the heap.
 func (r *Router) newWait(c *registry.Call, p *pendingCall, deadline time.Time) wait {
 	return wait{
-		router: r, record: c.Record, durable: c.Durable, timeout: c.Timeout, long: c.Long, lined: c.Lined,
+		router: r, record: c.Record, durable: c.Durable, timeout: c.Timeout, long: c.Long, inOrder: c.InOrder,
 		pending: p, since: p.since, deadline: deadline,
 	}
 }

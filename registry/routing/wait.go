@@ -25,7 +25,7 @@ const cancelWait = 500 * time.Millisecond
 //	sending    the bus takes the call      PodConfig.SendTimeout            store_unavailable
 //	sent       the bus has sent the call   lostAfter; a durable call:       lost, dispatched=unknown
 //	                                       lostAfter + taskTimeout
-//	lined      an ordered call waits for     the call's timeout               timeout, dispatched=unknown
+//	inOrder      an ordered call waits for     the call's timeout               timeout, dispatched=unknown
 //	           its turn
 //	delivered  the device has the call     the call's timeout               timeout, dispatched=yes
 //
@@ -36,7 +36,7 @@ type phase int
 const (
 	phaseSending phase = iota
 	phaseSent
-	phaseLined
+	phaseInOrder
 	phaseDelivered
 )
 
@@ -46,7 +46,7 @@ type wait struct {
 	record   *registry.Record // of the call, nil if it has none
 	durable  bool
 	timeout  time.Duration
-	lined    func()             // called when the call stands in its line; may be nil
+	inOrder  func()             // called when the call is queued in its order; may be nil
 	long     *registry.LongArgs // dropped with the receipt; nil: the arguments are kept
 	pending  *pendingCall
 	phase    phase
@@ -78,8 +78,8 @@ func (w *wait) forAnswer(ctx context.Context, cancel func(reason string)) (regis
 				w.beginSent(got.sentAt)
 			}
 		}
-		if got.lined && w.phase == phaseSent {
-			w.beginLined()
+		if got.inOrder && w.phase == phaseSent {
+			w.beginInOrder()
 		}
 		if got.receipt { // even together with an answer, because other pods may already know the call
 			w.noteReceipt(got.running)
@@ -124,7 +124,7 @@ func (w *wait) next(ctx context.Context) trigger {
 // due returns when the phase ends without further news, and whether the call is then lost.
 func (w *wait) due() (at time.Time, lost bool) {
 	at = w.deadline
-	if w.phase < phaseLined {
+	if w.phase < phaseInOrder {
 		silence := lostAfter(w.router.timeout)
 		if w.durable {
 			silence += taskTimeout
@@ -152,7 +152,7 @@ func (w *wait) dispatched() registry.Dispatched {
 // is the caller's result for a call that was taken back or could not be sent.
 func (w *wait) hasBeenSent(ctx context.Context, got progress, over bool) (bool, error) {
 	refused := got.answer != nil && got.answer.Err != nil
-	arrived := got.answer != nil || got.receipt || got.lined
+	arrived := got.answer != nil || got.receipt || got.inOrder
 	if got.sentAt.IsZero() { // the bus has not reported yet
 		unwanted := refused || !arrived && (got.cancelled || over)
 		switch {
@@ -229,27 +229,27 @@ func whyOver(ctx context.Context) error {
 	return context.DeadlineExceeded
 }
 
-// beginLined begins phaseLined. From here on every pod can look up and cancel the call.
-func (w *wait) beginLined() {
-	w.phase = phaseLined
-	w.noteLined()
+// beginInOrder begins phaseInOrder. From here on every pod can look up and cancel the call.
+func (w *wait) beginInOrder() {
+	w.phase = phaseInOrder
+	w.noteInOrder()
 	if rec := w.record; rec != nil && !w.durable && rec.CallID != "" {
 		rec.Pod = w.router.pod
 		w.router.rec.keepRunning(rec)
 	}
 }
 
-// noteLined reports that an ordered call stands in its line, or is delivered.
-func (w *wait) noteLined() {
-	if w.lined != nil {
-		w.lined()
+// noteInOrder reports that an ordered call is queued in its order, or is delivered.
+func (w *wait) noteInOrder() {
+	if w.inOrder != nil {
+		w.inOrder()
 	}
 }
 
 // noteReceipt begins phaseDelivered. From here on every pod can look up and cancel the call.
 func (w *wait) noteReceipt(running bool) {
 	w.phase = phaseDelivered
-	w.noteLined()
+	w.noteInOrder()
 	w.long.Drop()
 	rec := w.record
 	if rec == nil {

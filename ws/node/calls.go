@@ -25,18 +25,18 @@ const approvedSuffix = ".approved"
 
 // call is a call that the node runs, or has answered.
 type call struct {
-	id      string // of the call
-	wire    string // of its invocation; empty: it is not running
-	request string // id of the request with its answer, which is to be acknowledged
-	tool    string
-	catalog *commands.Catalog // the one that the call began with
-	inv     commands.Invocation
-	steps   int    // invocations so far
-	suffix  string // of the invocations' ids
+	id         string // of the call
+	invocation string // of its invocation; empty: it is not running
+	request    string // id of the request with its answer, which is to be acknowledged
+	tool       string
+	catalog    *commands.Catalog // the one that the call began with
+	inv        commands.Invocation
+	steps      int    // invocations so far
+	suffix     string // of the invocations' ids
 
-	next  int64            // number of the next chunk of progress
-	early map[int64]string // chunks that came before it; nil: none
-	torn  bool             // a chunk was dropped, so no more are recorded
+	next      int64            // number of the next chunk of progress
+	early     map[int64]string // chunks that came before it; nil: none
+	truncated bool             // a chunk was dropped, so no more are recorded
 }
 
 // Call returns the frame that starts a call, whose tool the node must offer. It fails with an *registry.Error.
@@ -70,10 +70,10 @@ func (m *Machine) Next(s *Step, left time.Duration) []byte {
 // person decided the call.
 func (m *Machine) invokeLocked(c *call, inv commands.Invocation, left time.Duration) []byte {
 	c.steps++
-	c.inv, c.next, c.early, c.torn = inv, 0, nil, false
-	c.wire = c.id + c.suffix
+	c.inv, c.next, c.early, c.truncated = inv, 0, nil, false
+	c.invocation = c.id + c.suffix
 	if c.steps > 1 {
-		c.wire += "." + strconv.Itoa(c.steps)
+		c.invocation += "." + strconv.Itoa(c.steps)
 	}
 	if !slices.Contains(m.calls, c) {
 		m.calls = append(m.calls, c)
@@ -81,13 +81,13 @@ func (m *Machine) invokeLocked(c *call, inv commands.Invocation, left time.Durat
 	if inv.Timeout > 0 {
 		left = min(left, inv.Timeout)
 	}
-	return invokeFrame(c.wire, m.cfg.NodeID, inv, left)
+	return invokeFrame(c.invocation, m.cfg.NodeID, inv, left)
 }
 
 // runningLocked returns the call with this id that the node runs, nil if there is none.
 func (m *Machine) runningLocked(callID string) *call {
 	for _, c := range m.calls {
-		if c.id == callID && c.wire != "" {
+		if c.id == callID && c.invocation != "" {
 			return c
 		}
 	}
@@ -95,9 +95,9 @@ func (m *Machine) runningLocked(callID string) *call {
 }
 
 // invokedLocked returns the call of an invocation, nil if the node runs none with this id.
-func (m *Machine) invokedLocked(wire string) *call {
+func (m *Machine) invokedLocked(invocation string) *call {
 	for _, c := range m.calls {
-		if c.wire == wire && wire != "" {
+		if c.invocation == invocation && invocation != "" {
 			return c
 		}
 	}
@@ -112,16 +112,16 @@ func (m *Machine) End(callID string) {
 }
 
 // endLocked makes a call one that the node does not run. It is kept while its answer is to be acknowledged.
-func (m *Machine) endLocked(c *call) (wire string) {
+func (m *Machine) endLocked(c *call) (invocation string) {
 	if c == nil {
 		return ""
 	}
 	m.dropEarlyLocked(c)
-	wire, c.wire = c.wire, ""
+	invocation, c.invocation = c.invocation, ""
 	if c.request == "" {
 		m.removeLocked(c)
 	}
-	return wire
+	return invocation
 }
 
 func (m *Machine) removeLocked(c *call) {
@@ -149,20 +149,20 @@ func (m *Machine) Cancel(callID string) []byte {
 }
 
 // callOf returns the id of the call of an invocation, empty if the node runs none with this id.
-func (m *Machine) callOf(wire string) string {
+func (m *Machine) callOf(invocation string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if c := m.invokedLocked(wire); c != nil {
+	if c := m.invokedLocked(invocation); c != nil {
 		return c.id
 	}
 	return ""
 }
 
 // take ends an invocation that the node has answered. It returns nil if there is none with this id.
-func (m *Machine) take(wire, request string) *call {
+func (m *Machine) take(invocation, request string) *call {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := m.invokedLocked(wire)
+	c := m.invokedLocked(invocation)
 	if c != nil {
 		c.request = request
 		m.endLocked(c)
@@ -180,7 +180,7 @@ func (m *Machine) Acknowledge(callID string, ignored bool) []byte {
 			continue
 		}
 		frame := settled(c.request, ignored)
-		if c.request = ""; c.wire == "" {
+		if c.request = ""; c.invocation == "" {
 			m.removeLocked(c)
 		}
 		return frame
@@ -194,7 +194,7 @@ func (m *Machine) progress(id string, seq int64, chunk string) (callID string, c
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := m.invokedLocked(id)
-	if c == nil || c.torn || seq < c.next {
+	if c == nil || c.truncated || seq < c.next {
 		return "", nil, true
 	}
 	if seq > c.next {
@@ -219,7 +219,7 @@ func (m *Machine) keepLocked(c *call, seq int64, chunk string) bool {
 		return false
 	}
 	if len(c.early) == maxEarly || m.buffered+len(chunk) > maxBuffered {
-		c.torn = true
+		c.truncated = true
 		m.dropEarlyLocked(c)
 		return false
 	}

@@ -194,7 +194,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// FuzzHandshake: whatever a stranger sends, there is one decision, and its frame is valid.
+// FuzzHandshake: whatever a client sends, there is one decision, and its frame is valid.
 func FuzzHandshake(f *testing.F) {
 	for _, lines := range recordings(f) {
 		for _, line := range lines {

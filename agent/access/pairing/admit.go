@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/registry"
@@ -58,7 +59,7 @@ func (s *Service) AdmitNode(ctx context.Context, r *http.Request, n Node) (Admit
 // identify returns the identity of a token, and whether it is the node's own credential.
 func (s *Service) identify(ctx context.Context, r *http.Request, n Node, token string) (auth.Identity, bool, error) {
 	p := &proven{node: n}
-	id, err := s.gate.Auth.Authenticate(context.WithValue(ctx, provenKey{}, p), r, token)
+	id, err := s.nodes.Auth.Authenticate(context.WithValue(ctx, provenKey{}, p), r, token)
 	if err == nil && IsPaired(id) && !p.own {
 		err = unsigned("The credential belongs to another device.")
 	}
@@ -196,10 +197,53 @@ func (s *Service) renew(
 	return AdmittedNode{Identity: id}, err
 }
 
+// Renew has a node get a new secret when it next connects. Until the node has used it, the current one works: for at
+// most auth.DefaultOverlap after that connection. Other devices ask for a new secret themselves.
+func (s *Service) Renew(ctx context.Context, by Approver, id string) (Device, error) {
+	d, err := s.Device(ctx, by, id)
+	if err == nil && !IsNode(d.Credential) {
+		err = registry.Errorf(registry.CodeInvalidRequest, "The device is no OpenClaw node: rotate its credential.")
+	}
+	if err != nil {
+		return Device{}, err
+	}
+	d.Credential, err = s.cfg.Store.UpdateCredential(ctx, d.Tenant, d.ID, func(c *registry.Credential) error {
+		c.Renew = true
+		return nil
+	})
+	return d, gone(err)
+}
+
+// nodeComesBack is how long a node whose secret may have leaked can connect with it, to get another.
+const nodeComesBack = 10 * time.Minute
+
+// RenewLeaked is Renew for a secret that may have leaked. It works until the node has used its new one, for at most
+// 10 minutes from now, whether or not the node connects. Afterwards the node must be paired again. Asking again before
+// then changes nothing. The caller ends the node's connection, so that the node comes back now.
+func (s *Service) RenewLeaked(ctx context.Context, by Approver, id string) (Device, error) {
+	before, err := s.Device(ctx, by, id)
+	if err != nil {
+		return Device{}, err
+	}
+	if before.Renew && before.Former != "" && time.Until(before.FormerEnds) < nodeComesBack {
+		return before, nil // asked again: the secret that another rotation would drop is the node's
+	}
+	d, err := s.Renew(ctx, by, id)
+	if err != nil {
+		return Device{}, err
+	}
+	// The new secret is dropped. So the current one is the former, which expires, and gets the node another.
+	_, d.Credential, err = auth.Issuer{Store: s.cfg.Store}.RotateDevice(ctx, d.Credential, nodeComesBack, "")
+	return d, gone(err)
+}
+
 // newSecret gives a node's credential a new secret, which replaces all but the one with the digest keep.
 func (s *Service) newSecret(
 	ctx context.Context, r *http.Request, n Node, c registry.Credential, keep string,
 ) (AdmittedNode, error) {
+	if err := n.reserve(c); err != nil {
+		return AdmittedNode{}, err
+	}
 	secret, rotated, err := auth.Issuer{Store: s.cfg.Store}.RotateDevice(ctx, c, auth.DefaultOverlap, keep)
 	if err != nil {
 		return AdmittedNode{}, err
@@ -230,7 +274,7 @@ func (s *Service) withSecret(ctx context.Context, r *http.Request, n Node, secre
 // refuseToken records a wrong token, and returns the error for the node, which says what to do there. Node hosts print
 // it, but cut a close reason at 120 bytes.
 func (s *Service) refuseToken(r *http.Request, token string, reason NodeReason, err error) error {
-	err = s.gate.Refusals.Token(r, token, err)
+	err = s.nodes.Refusals.Token(r, token, err)
 	switch {
 	case errors.Is(err, registry.CodeRateLimited):
 		return refuseNode(NodeLimited, err)

@@ -42,8 +42,8 @@ const (
 	codeAttempts = 4  // attempts to find an unused code
 )
 
-// Asks is the rate limit per source and pod. The store bounds how many requests wait.
-func Asks() auth.Limit { return auth.Limit{Rate: 0.2, Burst: 20} }
+// RequestRate is the rate limit per source and pod. The store bounds how many requests wait.
+func RequestRate() auth.Limit { return auth.Limit{Rate: 0.2, Burst: 20} }
 
 // Ask stores a device's request from source until an approver decides it. It fails with CodeRateLimited if a source
 // asks too often, or if there is no room.
@@ -58,9 +58,9 @@ func (s *Service) Ask(ctx context.Context, r Request, source netip.Prefix) (Aske
 	if err := r.validate(); err != nil {
 		return Asked{}, err
 	}
-	if !s.asks.Take(source, 1) {
+	if !s.requests.Take(source, 1) {
 		e := registry.Errorf(registry.CodeRateLimited, "Too many pairing requests from this address. Retry later.")
-		e.RetryAfter = time.Duration(float64(time.Second) / Asks().Rate)
+		e.RetryAfter = time.Duration(float64(time.Second) / RequestRate().Rate)
 		return Asked{}, e
 	}
 	random := make([]byte, 32)
@@ -226,15 +226,20 @@ func (s *Service) Collect(ctx context.Context, secret string) (Collected, error)
 	return answer, err
 }
 
+// credentialOf returns the credential with an id for an approved request, without its secret and tools.
+func credentialOf(p registry.Pairing, id string) registry.Credential {
+	return registry.Credential{
+		Tenant: p.Decision.Tenant, ID: id, Kind: registry.CredentialDevice, Name: p.Decision.Name,
+		Roles: []string{auth.NameDevice}, User: p.Decision.User, DeviceID: p.DeviceID, PublicKey: p.PublicKey,
+		CreatedBy: p.Decision.By,
+	}
+}
+
 // issue creates the credential with an id for an approved request. It returns the secret.
 func (s *Service) issue(ctx context.Context, p registry.Pairing, id string) (string, error) {
 	secret := auth.NewSecret(registry.CredentialDevice)
-	c := registry.Credential{
-		Tenant: p.Decision.Tenant, ID: id, Kind: registry.CredentialDevice,
-		Digest: auth.SecretDigest(secret), Name: p.Decision.Name, Roles: []string{auth.NameDevice},
-		User: p.Decision.User, DeviceID: p.DeviceID, PublicKey: p.PublicKey,
-		CreatedBy: p.Decision.By,
-	}
+	c := credentialOf(p, id)
+	c.Digest = auth.SecretDigest(secret)
 	for _, glob := range p.Decision.Tools {
 		c.Approved = append(c.Approved, registry.ApprovedTool{Name: glob})
 	}

@@ -24,6 +24,23 @@ type Node struct {
 	DeviceToken    string // auth.deviceToken: the credential of the paired node
 	Token          string // auth.token: a token of Farhand with the role device, or the credential of the paired node
 	BootstrapToken string // auth.bootstrapToken, of a setup code
+
+	// Reserve reserves what the node's connection needs. AdmitNode calls it before it makes a new secret, with the
+	// identity that the node will have, and at most once. If it fails, no secret is made, and AdmitNode fails with its
+	// error. Nil: nothing is reserved.
+	Reserve func(auth.Identity) error
+}
+
+// reserve calls Reserve for a node that is about to get a secret of a credential.
+func (n Node) reserve(c registry.Credential) error {
+	if n.Reserve == nil {
+		return nil
+	}
+	id, err := auth.IdentityOf(c)
+	if err != nil {
+		return err
+	}
+	return n.Reserve(id)
 }
 
 // NodeID returns the device id of a node with this key.

@@ -26,7 +26,7 @@ func newNodes(t *testing.T, change ...func(*pairing.Config)) *fixture {
 	f.must(live.Start(t.Context()))
 	t.Cleanup(live.Close)
 	var sources auth.Sources
-	f.Serve(pairing.Gate{
+	f.Serve(pairing.NodeConfig{
 		Auth: auth.Chain{
 			Keys:      auth.NewKeys(auth.KeysConfig{Store: f.store, Live: live, Prove: f.Prove}),
 			Otherwise: auth.NewStaticToken(sharedToken), Live: live,
@@ -301,6 +301,43 @@ func TestNodeGetsANewSecretOnItsNextConnection(t *testing.T) {
 	if got, err := f.admit(n); err != nil || got.Token != "" {
 		t.Errorf("and the new one stays: %+v, %v", got, err)
 	}
+}
+
+// A leaked secret ends whether or not its node comes back, and gets the node another until then.
+func TestNodeGetsANewSecretInPlaceOfALeakedOne(t *testing.T) {
+	f := newNodes(t)
+	n := f.paired(f.node())
+	before := time.Now()
+	d, err := f.RenewLeaked(t.Context(), admin(), n.DeviceID)
+	f.must(err)
+	if life := d.FormerEnds.Sub(before); d.Former != auth.SecretDigest(n.DeviceToken) || life > 11*time.Minute {
+		t.Errorf("the leaked secret works for %v: %+v", life, d.Credential)
+	}
+	again, err := f.RenewLeaked(t.Context(), admin(), n.DeviceID)
+	f.must(err)
+	if again.Former != d.Former || !again.FormerEnds.Equal(d.FormerEnds) {
+		t.Errorf("asked again: %+v, before %+v", again.Credential, d.Credential)
+	}
+	second, err := f.admit(n)
+	f.must(err)
+	if second.Token == "" {
+		t.Fatal("no new secret")
+	}
+	c, err := f.store.Credential(t.Context(), tenant, d.ID)
+	f.must(err)
+	if !c.FormerEnds.Equal(d.FormerEnds) || c.Renew {
+		t.Errorf("the node's connection prolongs it: %v, before %v; %+v", c.FormerEnds, d.FormerEnds, c)
+	}
+	leaked := n
+	n.DeviceToken = second.Token
+	if got, err := f.admit(n); err != nil || got.Token != "" {
+		t.Fatalf("with the new secret: %+v, %v", got, err)
+	}
+	f.eventually("the leaked secret ends with the use of the new one", func() bool {
+		_, err := f.admit(leaked)
+		var refused *pairing.NodeRefused
+		return errors.As(err, &refused) && refused.Reason == pairing.NodeDeviceToken
+	})
 }
 
 func (f *fixture) eventually(what string, is func() bool) {

@@ -19,8 +19,8 @@ const (
 	nodeGrace    = 10 * time.Minute // how long a new credential can be given again, by the key alone
 )
 
-// nodePolls limits how often nodes of one source may ask again on a pod.
-var nodePolls = auth.Limit{Rate: 10, Burst: 100}
+// nodeRetries limits how often nodes of one source may ask again on a pod.
+var nodeRetries = auth.Limit{Rate: 10, Burst: 100}
 
 func (n Node) validate() error {
 	return registry.Session{DeviceID: n.DeviceID, DeviceName: n.DeviceName, Platform: n.Platform, Name: n.Client}.
@@ -43,8 +43,8 @@ func (s *Service) askAsNode(ctx context.Context, r *http.Request, n Node) (Admit
 		return AdmittedNode{}, refuseNodef(NodeUnknown,
 			"The node needs a token: pairing is off on this gateway (FARHAND_PAIRING).")
 	}
-	source := s.gate.Sources.Network(r)
-	if !s.polls.Take(source, 1) {
+	source := s.nodes.Sources.Network(r)
+	if !s.retries.Take(source, 1) {
 		return AdmittedNode{}, registry.Errorf(registry.CodeRateLimited,
 			"Too many nodes of this address wait to be paired. Retry later.").RetryIn(time.Second)
 	}
@@ -80,9 +80,9 @@ func (s *Service) pend(ctx context.Context, n Node, source netip.Prefix, before 
 	if s.cfg.Mode == ModeOpen {
 		p.Tenant = registry.DefaultTenant
 	}
-	if (before == nil || !before.SameAsk(p)) && !s.asks.Take(source, 1) {
+	if (before == nil || !before.SameAsk(p)) && !s.requests.Take(source, 1) {
 		return registry.Errorf(registry.CodeRateLimited, "Too many pairing requests from this address. Retry later.").
-			RetryIn(time.Duration(float64(time.Second) / Asks().Rate))
+			RetryIn(time.Duration(float64(time.Second) / RequestRate().Rate))
 	}
 	for range codeAttempts {
 		p.Code = newCode()
@@ -109,6 +109,9 @@ func (s *Service) collectAsNode(
 	ctx context.Context, r *http.Request, n Node, p registry.Pairing,
 ) (AdmittedNode, error) {
 	credential := auth.NewCredentialID()
+	if err := n.reserve(credentialOf(p, credential)); err != nil {
+		return AdmittedNode{}, err
+	}
 	p, err := s.cfg.Store.CollectPairing(ctx, p.ID, credential, nodeGrace)
 	if err == nil {
 		err = s.stillTrusted(ctx, p)
@@ -133,7 +136,7 @@ func (s *Service) giveAgain(
 ) (AdmittedNode, error) {
 	c, err := s.cfg.Store.Credential(ctx, p.Decision.Tenant, p.Collected)
 	if errors.Is(err, registry.CodeNotFound) {
-		return AdmittedNode{}, s.pend(ctx, n, s.gate.Sources.Network(r), nil)
+		return AdmittedNode{}, s.pend(ctx, n, s.nodes.Sources.Network(r), nil)
 	}
 	if err != nil {
 		return AdmittedNode{}, err

@@ -67,14 +67,14 @@ func TestSourcesAskSoOften(t *testing.T) {
 		}
 	}
 	full := 0
-	for range int(pairing.Asks().Burst) {
+	for range int(pairing.RequestRate().Burst) {
 		_, err := f.Ask(t.Context(), pairing.Request{}, source(1))
 		f.want("one more", err, registry.CodeRateLimited)
 		if errors.Is(err, registry.ErrPairingsFull) {
 			full++
 		}
 	}
-	if want := int(pairing.Asks().Burst) - registry.MaxPairingsOfSource; full < want || full > want+1 {
+	if want := int(pairing.RequestRate().Burst) - registry.MaxPairingsOfSource; full < want || full > want+1 {
 		t.Errorf("%d found no room, want %d", full, want)
 	}
 	_, err := f.Ask(t.Context(), pairing.Request{}, source(2))

@@ -20,6 +20,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/internal/cache"
 	"github.com/farhand/farhand/registry"
@@ -63,10 +65,10 @@ type Config struct {
 
 // Service pairs devices. It is safe for concurrent use. All state is in the store, except rate limits and a cache.
 type Service struct {
-	cfg   Config
-	gate  Gate
-	asks  *auth.Buckets[netip.Prefix] // rate limits by source
-	polls *auth.Buckets[netip.Prefix] // of nodes that ask again
+	cfg      Config
+	nodes    NodeConfig
+	requests *auth.Buckets[netip.Prefix] // rate limits by source
+	retries  *auth.Buckets[netip.Prefix] // of nodes that ask again
 
 	looks *cache.Cache[string, []string] // by id
 }
@@ -80,20 +82,20 @@ func New(cfg Config) (*Service, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	cfg.Audit = cmp.Or[auth.Auditor](cfg.Audit, auth.NoAudit{})
 	return &Service{
-		cfg: cfg, asks: auth.NewBuckets[netip.Prefix](Asks()), polls: auth.NewBuckets[netip.Prefix](nodePolls),
+		cfg: cfg, requests: auth.NewBuckets[netip.Prefix](RequestRate()), retries: auth.NewBuckets[netip.Prefix](nodeRetries),
 		looks: cache.New[string, []string](looksBytes, 0),
 	}, nil
 }
 
-// Gate is what AdmitNode needs, besides the service. All fields are required.
-type Gate struct {
+// NodeConfig is what AdmitNode needs, besides the service. All fields are required.
+type NodeConfig struct {
 	Auth     auth.Authenticator // must pass its context on to Prove
 	Refusals *auth.Refusals     // limits wrong tokens by source
 	Sources  auth.Sources
 }
 
 // Serve sets what AdmitNode needs. Call it before AdmitNode.
-func (s *Service) Serve(g Gate) { s.gate = g }
+func (s *Service) Serve(c NodeConfig) { s.nodes = c }
 
 // Open reports whether devices may wait without a code for approvers of the default tenant.
 func (s *Service) Open() bool { return s.cfg.Mode == ModeOpen }
@@ -243,15 +245,38 @@ func (s *Service) Device(ctx context.Context, by Approver, id string) (Device, e
 		return Device{}, err
 	}
 	tools, err := s.cfg.Store.DeviceTools(ctx, c.Tenant, c.ID)
-	tools.Waiting = slices.DeleteFunc(tools.Waiting, func(t registry.ToolSpec) bool {
-		hash, ok := pinOf(c.Approved, t.Name)
-		return ok && (hash == t.Hash() || hash == hashRejected) // decided after the device registered it
-	})
+	tools.Waiting = undecided(c, tools.Waiting)
 	tools.Pinned = slices.DeleteFunc(tools.Pinned, func(t registry.ToolSpec) bool {
 		hash, _ := pinOf(c.Approved, t.Name)
 		return hash != t.Hash()
 	})
 	return Device{c, tools}, err
+}
+
+// undecided returns the stored waiting tools of a device without those that were decided after it registered them.
+func undecided(c registry.Credential, waiting []registry.ToolSpec) []registry.ToolSpec {
+	return slices.DeleteFunc(waiting, func(t registry.ToolSpec) bool {
+		hash, ok := pinOf(c.Approved, t.Name)
+		return ok && (hash == t.Hash() || hash == hashRejected)
+	})
+}
+
+// waitingReads bounds how many devices' tools are read at a time: up to registry.MaxDeviceDefinitions bytes each.
+const waitingReads = 8
+
+// WaitingTools returns how many tools of each of these paired devices wait for approval.
+func (s *Service) WaitingTools(ctx context.Context, devices ...registry.Credential) ([]int, error) {
+	counts := make([]int, len(devices))
+	var all errgroup.Group
+	all.SetLimit(waitingReads)
+	for i, c := range devices {
+		all.Go(func() error {
+			tools, err := s.cfg.Store.DeviceTools(ctx, c.Tenant, c.ID)
+			counts[i] = len(undecided(c, tools.Waiting))
+			return err
+		})
+	}
+	return counts, all.Wait()
 }
 
 func (s *Service) find(ctx context.Context, by Approver, id string) (registry.Credential, error) {
@@ -287,23 +312,6 @@ func (s *Service) Rename(ctx context.Context, by Approver, id, name string) (Dev
 	}
 	d.Credential, err = s.cfg.Store.UpdateCredential(ctx, d.Tenant, d.ID, func(c *registry.Credential) error {
 		c.Name = name
-		return nil
-	})
-	return d, gone(err)
-}
-
-// Renew has a node get a new secret when it next connects. Until the node has used it, the current one works: for at
-// most auth.DefaultOverlap after that connection. Other devices ask for a new secret themselves.
-func (s *Service) Renew(ctx context.Context, by Approver, id string) (Device, error) {
-	d, err := s.Device(ctx, by, id)
-	if err == nil && !IsNode(d.Credential) {
-		err = registry.Errorf(registry.CodeInvalidRequest, "The device is no OpenClaw node: rotate its credential.")
-	}
-	if err != nil {
-		return Device{}, err
-	}
-	d.Credential, err = s.cfg.Store.UpdateCredential(ctx, d.Tenant, d.ID, func(c *registry.Credential) error {
-		c.Renew = true
 		return nil
 	})
 	return d, gone(err)

@@ -109,10 +109,14 @@ func (s *Service) admitSetup(ctx context.Context, r *http.Request, n Node) (Admi
 	if made.Tools == nil {
 		p.Decision.Tools = slices.DeleteFunc(n.names(), func(name string) bool { return !covers(made.Scope, name) })
 	}
-	secret, err := s.pairBySetup(ctx, made, p)
+	credential := auth.NewCredentialID()
+	if err := n.reserve(credentialOf(p, credential)); err != nil { // the node may use the code again
+		return AdmittedNode{}, err
+	}
+	secret, err := s.pairBySetup(ctx, made, p, credential)
 	e := registry.AuditEntry{
 		Tenant: made.Tenant, Actor: registry.AuditActor{
-			User: made.ByUser, Credential: made.By, Source: auth.SourceName(s.gate.Sources.Network(r)),
+			User: made.ByUser, Credential: made.By, Source: auth.SourceName(s.nodes.Sources.Network(r)),
 		},
 		Action: registry.AuditPairSetup, DeviceID: n.DeviceID,
 	}
@@ -124,8 +128,10 @@ func (s *Service) admitSetup(ctx context.Context, r *http.Request, n Node) (Admi
 	return s.withSecret(ctx, r, n, secret)
 }
 
-// pairBySetup creates the credential of a node in place of those that it has in the tenant.
-func (s *Service) pairBySetup(ctx context.Context, made registry.Setup, p registry.Pairing) (string, error) {
+// pairBySetup creates the credential of a node, with an id, in place of those that it has in the tenant.
+func (s *Service) pairBySetup(
+	ctx context.Context, made registry.Setup, p registry.Pairing, credential string,
+) (string, error) {
 	switch err := s.stillTrusted(ctx, p); {
 	case errors.Is(err, registry.CodeNotFound):
 		return "", refuseNodef(NodeSetup, "The approver or user of the setup code was revoked. Make another one.")
@@ -147,5 +153,5 @@ func (s *Service) pairBySetup(ctx context.Context, made registry.Setup, p regist
 			return "", err
 		}
 	}
-	return s.issue(ctx, p, auth.NewCredentialID())
+	return s.issue(ctx, p, credential)
 }

@@ -33,6 +33,9 @@ var optional = []string{
 	"reminders.add", "screen.record", "sms.search", "sms.send",
 }
 
+// configFile is the name of the configuration in the state directory.
+const configFile = "openclaw.json"
+
 // config is the part of openclaw.json that is read.
 type config struct {
 	Gateway struct {
@@ -62,7 +65,7 @@ type execSettings struct {
 }
 
 func readConfig(dir string, in *Installation) (bool, error) {
-	path := filepath.Join(dir, "openclaw.json")
+	path := filepath.Join(dir, configFile)
 	text, err := readFile(path)
 	if err != nil || text == nil {
 		return false, err

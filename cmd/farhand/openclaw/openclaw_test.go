@@ -1,7 +1,9 @@
 package openclaw
 
 import (
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -192,4 +194,43 @@ func FuzzReadDatabase(f *testing.F) {
 		defer file.Close()
 		_, _, _ = db.table(tablePaired)
 	})
+}
+
+// A gateway that runs, or was killed, has left a lock file or the shared memory of its database. The import warns, and
+// reads what is there.
+func TestGatewayThatMayRunIsWarnedOf(t *testing.T) {
+	unchanged := func(_ string, text []byte) []byte { return text }
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	if in := read(t, copied(t, unchanged)); len(in.Warnings) != 0 {
+		t.Errorf("a stopped gateway: %q", in.Warnings)
+	}
+	put := func(path, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := copied(t, unchanged)
+	sum := sha256.Sum256([]byte(filepath.Join(dir, "openclaw.json")))
+	earlier := filepath.Join(temporary, fmt.Sprintf("openclaw-%d", os.Getuid()), fmt.Sprintf("gateway.%x.lock", sum[:4]))
+	current := filepath.Join(dir, "tmp", "openclaw-1000", "gateway.state.lock")
+	shared := filepath.Join(dir, "state", "openclaw.sqlite-shm")
+	put(current, `{"pid":4711,"createdAt":"2026-11-01T00:00:00.000Z"}`)
+	put(earlier, "not JSON")
+	put(shared, "")
+	in := read(t, dir)
+	warned := strings.Join(in.Warnings, "\n")
+	for _, want := range []string{"(process 4711): its lock file is " + current, "may still run: its lock file is " + earlier,
+		"there is " + shared} {
+		if !strings.Contains(warned, want) {
+			t.Errorf("no %q:\n%s", want, warned)
+		}
+	}
+	if len(in.Warnings) != 3 || len(in.Nodes) == 0 {
+		t.Errorf("%d nodes, %q", len(in.Nodes), in.Warnings)
+	}
 }

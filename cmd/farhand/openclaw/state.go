@@ -22,6 +22,9 @@ type Installation struct {
 	Nodes   []Node // in the order of their device ids
 	Policy  Policy
 	LeftOut []string // one sentence each: what, and why
+
+	// Warnings say why the import may be incomplete, and what to do.
+	Warnings []string
 }
 
 // Node is a paired node.
@@ -58,9 +61,13 @@ func Read(dir string) (Installation, error) {
 	if !found {
 		return Installation{}, ErrNothing
 	}
+	in.warnRunning(dir)
 	slices.SortFunc(in.Nodes, func(a, b Node) int { return strings.Compare(a.DeviceID, b.DeviceID) })
 	return in, nil
 }
+
+// databasePath returns the path of the state's database, since 2026.7.
+func databasePath(dir string) string { return filepath.Join(dir, "state", "openclaw.sqlite") }
 
 func (in *Installation) leaveOut(format string, args ...any) {
 	in.LeftOut = append(in.LeftOut, fmt.Sprintf(format, args...))
@@ -146,7 +153,7 @@ const (
 )
 
 func readDatabaseState(dir string, in *Installation) (bool, error) {
-	path := filepath.Join(dir, "state", "openclaw.sqlite")
+	path := databasePath(dir)
 	db, file, err := openDatabase(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil

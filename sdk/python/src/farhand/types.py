@@ -1144,16 +1144,24 @@ class Device(_Device, total=False):
     """The secret before the last rotation, while it works."""
     key_fingerprint: str
     last_pong: LastPong
+    last_seen: str
+    """Of a sleeping device."""
     last_used: Time
     looks_like: str
     """The device_id of another paired device that looks similar."""
     name: str
     node: bool
     """It is an OpenClaw node."""
+    presence: Literal["connected", "sleeping"]
+    """Absent unless the request has the parameter `presence`, and for devices that are neither: they never connected,
+    or not for long.
+    """
     renews_credential: bool
     """It gets a new credential when it next connects."""
     round_trip_ms: RoundTrip
     user_id: str
+    waiting_tools: int
+    """How many of its tools wait for approval; absent: none."""
 
 
 class DeviceLimits(TypedDict):
@@ -1218,16 +1226,24 @@ class DeviceRow(_DeviceRow, total=False):
     """The secret before the last rotation, while it works."""
     key_fingerprint: str
     last_pong: LastPong
+    last_seen: str
+    """Of a sleeping device."""
     last_used: Time
     looks_like: str
     """The device_id of another paired device that looks similar."""
     name: str
     node: bool
     """It is an OpenClaw node."""
+    presence: Literal["connected", "sleeping"]
+    """Absent unless the request has the parameter `presence`, and for devices that are neither: they never connected,
+    or not for long.
+    """
     renews_credential: bool
     """It gets a new credential when it next connects."""
     round_trip_ms: RoundTrip
     user_id: str
+    waiting_tools: int
+    """How many of its tools wait for approval; absent: none."""
 
 
 class _DeviceWake(TypedDict):
@@ -2610,7 +2626,8 @@ class RotateRequest(TypedDict, total=False):
 
     overlap: int
     """Seconds for which the former secret still works; 0: not at all. Default: a day; for a device that rotates its own
-    credential, a week.
+    credential, a week. An OpenClaw node gets its new secret when it next connects, and the former one ends when the
+    node has used that, or a day later. With 0, the node's connection ends now, and the former secret in 10 minutes.
     """
 
 

@@ -751,6 +751,8 @@ export type Device = {
   id: string;
   key_fingerprint?: string;
   last_pong?: LastPong;
+  /** Of a sleeping device. */
+  last_seen?: string;
   last_used?: Time;
   /** The device_id of another paired device that looks similar. */
   looks_like?: string;
@@ -759,6 +761,8 @@ export type Device = {
   node?: boolean;
   /** Whether the device is connected now. */
   online: boolean;
+  /** Absent unless the request has the parameter `presence`, and for devices that are neither: they never connected, or not for long. */
+  presence?: "connected" | "sleeping";
   rejected: Array<string>;
   /** It gets a new credential when it next connects. */
   renews_credential?: boolean;
@@ -767,6 +771,8 @@ export type Device = {
   tools: Array<string>;
   user_id?: string;
   waiting: Array<WaitingTool>;
+  /** How many of its tools wait for approval; absent: none. */
+  waiting_tools?: number;
 };
 
 /** The limits of one device. The frames `session_start` and `connected` have the same limits. */
@@ -814,6 +820,8 @@ export type DeviceRow = {
   id: string;
   key_fingerprint?: string;
   last_pong?: LastPong;
+  /** Of a sleeping device. */
+  last_seen?: string;
   last_used?: Time;
   /** The device_id of another paired device that looks similar. */
   looks_like?: string;
@@ -822,12 +830,16 @@ export type DeviceRow = {
   node?: boolean;
   /** Whether the device is connected now. */
   online: boolean;
+  /** Absent unless the request has the parameter `presence`, and for devices that are neither: they never connected, or not for long. */
+  presence?: "connected" | "sleeping";
   /** It gets a new credential when it next connects. */
   renews_credential?: boolean;
   round_trip_ms?: RoundTrip;
   /** Names and globs that were approved in advance. */
   tools: Array<string>;
   user_id?: string;
+  /** How many of its tools wait for approval; absent: none. */
+  waiting_tools?: number;
 };
 
 /** How a device is woken, without secrets, and when it was. */
@@ -1794,7 +1806,7 @@ export type Revoked = {
 
 /** A request for a new secret of a credential. */
 export type RotateRequest = {
-  /** Seconds for which the former secret still works; 0: not at all. Default: a day; for a device that rotates its own credential, a week. */
+  /** Seconds for which the former secret still works; 0: not at all. Default: a day; for a device that rotates its own credential, a week. An OpenClaw node gets its new secret when it next connects, and the former one ends when the node has used that, or a day later. With 0, the node's connection ends now, and the former secret in 10 minutes. */
   overlap?: number;
 };
 

@@ -14,32 +14,32 @@ import (
 	"github.com/farhand/farhand/internal/share"
 )
 
-// strangers are the sockets on which the server waits for the first frame of a node. It is safe for concurrent use.
-type strangers struct {
+// handshakes are the sockets on which the server waits for the first frame of a node. It is safe for concurrent use.
+type handshakes struct {
 	upgrader *websocket.Upgrader
 	places   *share.Pool                 // by source
 	rates    *auth.Buckets[netip.Prefix] // handshakes, by source
 
 	mu      sync.Mutex
-	sockets map[*strangerSocket]struct{} // nil: the server drains
+	sockets map[*handshakeSocket]struct{} // nil: the server drains
 }
 
-func newStrangers(s *Server) *strangers {
-	return &strangers{
+func newHandshakes(s *Server) *handshakes {
+	return &handshakes{
 		upgrader: &websocket.Upgrader{
-			ReadBufferSize: strangerRead, WriteBufferSize: writeBuffer, WriteBufferPool: &sync.Pool{},
+			ReadBufferSize: handshakeRead, WriteBufferSize: writeBuffer, WriteBufferPool: &sync.Pool{},
 			HandshakeTimeout: handshakeTimeout,
 			CheckOrigin:      func(*http.Request) bool { return true }, // meetNode has checked it
 			Error:            s.refuseHandshake,
 		},
-		places:  share.New(share.Bounds{Pod: maxStrangers}),
+		places:  share.New(share.Bounds{Pod: maxHandshakes}),
 		rates:   auth.NewBuckets[netip.Prefix](auth.Limit{Rate: s.cfg.MaxOpensPerSecond, Burst: s.cfg.OpensBurst}),
-		sockets: make(map[*strangerSocket]struct{}),
+		sockets: make(map[*handshakeSocket]struct{}),
 	}
 }
 
 // track adds a socket to those that drain wakes. It returns false if the server drains.
-func (n *strangers) track(socket *strangerSocket) bool {
+func (n *handshakes) track(socket *handshakeSocket) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.sockets == nil {
@@ -49,14 +49,14 @@ func (n *strangers) track(socket *strangerSocket) bool {
 	return true
 }
 
-func (n *strangers) untrack(socket *strangerSocket) {
+func (n *handshakes) untrack(socket *handshakeSocket) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.sockets, socket)
 }
 
 // drain ends the waits for first frames.
-func (n *strangers) drain() {
+func (n *handshakes) drain() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for socket := range n.sockets {
@@ -66,7 +66,7 @@ func (n *strangers) drain() {
 }
 
 // Hijack implements http.Hijacker.
-func (h *strangerHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (h *handshakeHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	socket, rw, err := http.NewResponseController(h.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err

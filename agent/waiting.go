@@ -14,8 +14,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// heldCall is a call that no pod holds, as stored with its approval or in the queue of its device.
-type heldCall struct {
+// waitingCall is a call that waits and runs on no pod, as stored with its approval or in the queue of its device.
+type waitingCall struct {
 	Caller    auth.Identity   `json:"caller"`
 	Tool      string          `json:"tool"`
 	Session   string          `json:"session,omitempty"` // empty: a local tool
@@ -53,7 +53,7 @@ func (a *exactArgs) UnmarshalJSON(text []byte) (err error) {
 	return err
 }
 
-func (call *heldCall) request(callID string) Request {
+func (call *waitingCall) request(callID string) Request {
 	target := call.Target
 	if call.Session != "" {
 		target.SessionID = call.Session
@@ -70,10 +70,10 @@ func (call *heldCall) request(callID string) Request {
 // Only the first pod that tries does either, which the result reports. After an error, retry.
 func (i *Invoker) StartDeferred(ctx context.Context, a registry.Approval, request []byte) (bool, error) {
 	h := waiting{tenant: a.Tenant, callID: a.CallID, since: a.CreatedAt, approver: approverOf(a), refused: denial(a)}
-	return i.startHeld(ctx, h, request)
+	return i.startWaiting(ctx, h, request)
 }
 
-// waiting is what is known of a held call besides its request.
+// waiting is what is known of a waiting call besides its request.
 type waiting struct {
 	tenant, callID string
 	since          time.Time
@@ -95,18 +95,18 @@ func (h *waiting) overdue(rec *registry.Record) bool {
 	return time.Since(h.asked) >= h.expires.Sub(begun)
 }
 
-// startHeld starts a held call on this pod, or ends it. It reports whether it was still held.
-func (i *Invoker) startHeld(ctx context.Context, h waiting, request []byte) (bool, error) {
-	var call heldCall
+// startWaiting starts a waiting call on this pod, or ends it. It reports whether it still waited.
+func (i *Invoker) startWaiting(ctx context.Context, h waiting, request []byte) (bool, error) {
+	var call waitingCall
 	if err := json.Unmarshal(request, &call); err != nil {
-		h.refused = cmp.Or(h.refused, fmt.Errorf("read a held call: %w", err))
+		h.refused = cmp.Or(h.refused, fmt.Errorf("read a waiting call: %w", err))
 	}
 	if h.session != "" {
 		call.Session = h.session
 	}
 	h.approver = cmp.Or(h.approver, call.Approver)
 	if h.refused != nil {
-		return i.refuseHeld(ctx, h, &call)
+		return i.refuseWaiting(ctx, h, &call)
 	}
 	gone, err := i.callerGone(ctx, call.Caller, h.since)
 	if err != nil {
@@ -115,7 +115,7 @@ func (i *Invoker) startHeld(ctx context.Context, h waiting, request []byte) (boo
 	h.asked = time.Now()
 	begun, err := i.cfg.CallLog.Begin(ctx, share.Owner{Tenant: h.tenant, Identity: chargedFor(&call.Caller)}, h.callID,
 		call.Timeout+call.Allowance, func(ctx context.Context, rec registry.Record) (registry.Result, error) {
-			return i.runHeld(ctx, h, call, &rec, gone)
+			return i.runWaiting(ctx, h, call, &rec, gone)
 		})
 	if registry.IsCallNotFound(err) {
 		return false, nil
@@ -123,7 +123,7 @@ func (i *Invoker) startHeld(ctx context.Context, h waiting, request []byte) (boo
 	return begun, err
 }
 
-// errUnapproved is the error of a held call that needs an approval which it does not have.
+// errUnapproved is the error of a waiting call that needs an approval which it does not have.
 func errUnapproved(tool string, h waiting) error {
 	if h.expires.IsZero() {
 		return denial(registry.Approval{Tool: tool, Verdict: registry.Verdict{State: registry.ApprovalWithdrawn}})
@@ -135,7 +135,7 @@ func errUnapproved(tool string, h waiting) error {
 // chargedFor returns the identity that a durable call is charged to.
 func chargedFor(caller *auth.Identity) string { return cmp.Or(caller.User, caller.Note()) }
 
-func (i *Invoker) refuseHeld(ctx context.Context, h waiting, call *heldCall) (bool, error) {
+func (i *Invoker) refuseWaiting(ctx context.Context, h waiting, call *waitingCall) (bool, error) {
 	done, failed := i.cfg.CallLog.Refuse(ctx, h.tenant, h.callID, undispatched(h.refused))
 	if registry.IsCallNotFound(failed) {
 		return false, nil
@@ -166,10 +166,10 @@ func (i *Invoker) callerGone(ctx context.Context, caller auth.Identity, asked ti
 	return false, err
 }
 
-// runHeld checks a call again, because anything may have changed since the request, and runs it. If its device sleeps,
-// it returns to the queue.
-func (i *Invoker) runHeld(
-	ctx context.Context, h waiting, call heldCall, rec *registry.Record, gone bool,
+// runWaiting checks a call again, because anything may have changed since the request, and runs it. If its device
+// sleeps, it returns to the queue.
+func (i *Invoker) runWaiting(
+	ctx context.Context, h waiting, call waitingCall, rec *registry.Record, gone bool,
 ) (registry.Result, error) {
 	req := call.request(h.callID)
 	ctx, span := i.cfg.Tracer.Start(i.cfg.Tracer.Join(ctx, call.Trace), trace.Internal, operationTool, call.Tool)
@@ -190,9 +190,9 @@ func (i *Invoker) runHeld(
 	if err != nil {
 		err = undispatched(err)
 	}
-	again := i.queueHeld(ctx, h, &call, p, err)
+	again := i.queueWaiting(ctx, h, &call, p, err)
 	if err == nil && h.overdue(rec) {
-		again = &registry.HeldAgain{Until: h.expires} // the sweep ends it
+		again = &registry.QueuedAgain{Until: h.expires} // the sweep ends it
 	}
 	if again != nil {
 		return registry.Result{}, again
@@ -202,7 +202,7 @@ func (i *Invoker) runHeld(
 	var res registry.Result
 	if err == nil {
 		res, err = i.runTool(bound, p, true)
-		if again := i.queueHeld(ctx, h, &call, p, err); again != nil {
+		if again := i.queueWaiting(ctx, h, &call, p, err); again != nil {
 			return registry.Result{}, again
 		}
 	}
