@@ -18,7 +18,8 @@ import (
 // faultFleet is a fleet whose pods and Redis can be tampered with.
 type faultFleet struct {
 	redis    *redistest.Server
-	proxy    *faultProxy
+	proxy    *faultProxy        // nil under Sentinel, which names the address of the primary itself
+	servers  *redistest.Servers // under Sentinel; nil: there is only redis
 	settings []string
 
 	mu   sync.Mutex
@@ -28,16 +29,46 @@ type faultFleet struct {
 // startFaultFleet starts n pods on a real Redis behind a proxy that can cut and slow its connections.
 func startFaultFleet(t testing.TB, n int, settings ...string) *faultFleet {
 	t.Helper()
-	f := &faultFleet{redis: redistest.Start(t)}
-	f.proxy = startFaultProxy(t, f.redis.Addr())
+	return startFaultFleetOn(t, redistest.Start(t), n, settings...)
+}
+
+// startFaultFleetOn starts n pods on that Redis, behind a proxy.
+func startFaultFleetOn(t testing.TB, server *redistest.Server, n int, settings ...string) *faultFleet {
+	t.Helper()
+	f := &faultFleet{redis: server, proxy: startFaultProxy(t, server.Addr())}
+	f.startPods(t, n, "redis://"+f.proxy.Listen, settings)
+	return f
+}
+
+// startFailoverFleet starts n pods on a primary with a replica, which Sentinel watches.
+func startFailoverFleet(t testing.TB, n int, settings ...string) *faultFleet {
+	t.Helper()
+	servers := redistest.Sentinel(t)
+	servers.SetDownAfter(3 * time.Second)
+	f := &faultFleet{redis: servers.Masters[0], servers: servers}
+	f.startPods(t, n, servers.URL, settings)
+	return f
+}
+
+func (f *faultFleet) startPods(t testing.TB, n int, redisURL string, settings []string) {
+	t.Helper()
 	f.settings = append([]string{
-		"FARHAND_REDIS_URL=redis://" + f.proxy.Listen, redisMayStall, "FARHAND_POD_LEASE=3s",
+		"FARHAND_REDIS_URL=" + redisURL, redisMayStall, "FARHAND_POD_LEASE=3s",
 		"FARHAND_SESSION_TTL=6s", "FARHAND_DRAIN_TIMEOUT=5s", "FARHAND_LOG_LEVEL=error",
 	}, settings...)
 	for range n {
 		f.pods = append(f.pods, startPod(t, f.settings...))
 	}
-	return f
+}
+
+// failOver waits until Sentinel has made the replica the primary, has back bring the old primary back, and waits until
+// that follows the new one.
+func (f *faultFleet) failOver(t testing.TB, back func()) {
+	t.Helper()
+	f.servers.Promoted()
+	back()
+	f.servers.Rejoin()
+	f.redis = f.servers.Masters[0]
 }
 
 func (f *faultFleet) urls() []string {
@@ -100,8 +131,12 @@ func (f *faultFleet) stop(t *testing.T) {
 			t.Errorf("a pod exited with %d", code)
 		}
 	}
-	eventually(t, waitLimit, "nobody but this test is connected to Redis",
-		func() bool { return redisClients(t, f.redis) == 1 })
+	others := 0
+	if f.servers != nil { // the commands and the subscription of Sentinel
+		others = 2
+	}
+	eventually(t, waitLimit, "no pod is connected to Redis",
+		func() bool { return redisClients(t, f.redis) == 1+others })
 }
 
 func waitFor(ctx context.Context, d time.Duration) {

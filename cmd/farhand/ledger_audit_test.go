@@ -15,6 +15,10 @@ const (
 	ledgerScale = 4
 )
 
+// replicaLag is how long before a failover Redis may have acknowledged what its replica never had, as replication is
+// asynchronous. Nothing older may be lost, nor what is newer than the end of the failover.
+const replicaLag = time.Second
+
 // violation is a rule that does not hold.
 type violation struct {
 	rule, callID, nonce, text string
@@ -47,6 +51,8 @@ func (b *ledger) audit() (found []violation) {
 		b.auditTime(c, report)
 	}
 	b.auditQueued(reached, answered, report)
+	b.auditApprovals(reached, report)
+	b.auditKept(report)
 	b.auditRecords(answered, report)
 	b.auditEvents(report)
 	b.auditAcks(report)
@@ -77,10 +83,30 @@ func (b *ledger) auditArrivals(reached map[string][]ledgerArrival, byNonce map[s
 		}
 	}
 	for nonce, ids := range runs {
-		if c := byNonce[nonce]; len(ids) > 1 && !b.wiped(c.asked.Add(-10*time.Second), c.heard.Add(time.Second)) {
+		if len(ids) < 2 {
+			continue
+		}
+		from, to := b.span(nonce)
+		if !b.forgotten(from.Add(-time.Second), to, to.Add(time.Second)) {
 			report("once", "", nonce, "one request ran as %d calls", len(ids))
 		}
 	}
+}
+
+// span is from when a request was first asked to when it was last heard of.
+func (b *ledger) span(nonce string) (from, to time.Time) {
+	for _, c := range b.asked {
+		if c.nonce != nonce {
+			continue
+		}
+		if from.IsZero() || c.asked.Before(from) {
+			from = c.asked
+		}
+		if c.heard.After(to) {
+			to = c.heard
+		}
+	}
+	return from, to
 }
 
 // auditHeard: what a caller hears is true.
@@ -179,7 +205,7 @@ func (b *ledger) auditRecords(answered map[string][]ledgerAnswer, report reporte
 			// The feed has no outputs. Before the record was lost, or by the pod that made the call,
 			// the whole was told.
 			summary := was.state == r.state && r.output == "" && b.wiped(asked[r.callID], r.at)
-			if !answeredLate && !summary {
+			if !answeredLate && !summary && !b.failedOver(asked[r.callID], was.at) {
 				report("record", r.callID, "", "was %s (%q), became %s (%q), late %v", was.state, was.output, r.state,
 					r.output, r.late)
 			}
@@ -217,6 +243,7 @@ func (b *ledger) auditRecord(c ledgerCall, r ledgerRecord, report reporter) {
 		// The end of a call without a key is written a moment after its caller has it: a pod that is killed, or a store
 		// that is away just then, loses it, and the record that the call's reports made is ended by its deadline.
 		lost := c.key == "" && state == registry.StateTimedOut && b.stopped(c.heard, c.heard.Add(time.Second))
+		lost = lost || b.failedOver(c.asked, c.heard.Add(time.Second))
 		if string(state) != c.state && !lost || r.late && !b.stopped(c.asked, c.heard.Add(5*time.Second)) {
 			report("agrees", c.CallID, c.nonce, "told %s, recorded %s, late %v", c.state, r.state, r.late)
 		}
@@ -272,6 +299,16 @@ func (b *ledger) wiped(from, to time.Time) bool {
 	return b.during(from, to, func(f ledgerFault) bool { return f.wipes })
 }
 
+// failedOver reports whether a failover may have lost what the store acknowledged in that time.
+func (b *ledger) failedOver(from, to time.Time) bool {
+	return b.during(from, to.Add(replicaLag), func(f ledgerFault) bool { return f.failover })
+}
+
+// forgotten reports whether what the store acknowledged between from and to may have been lost before until.
+func (b *ledger) forgotten(from, to, until time.Time) bool {
+	return b.wiped(from, until) || b.failedOver(from, to)
+}
+
 func (b *ledger) stopped(from, to time.Time) bool {
 	return b.during(from, to, func(f ledgerFault) bool { return f.pod != "" || f.store })
 }
@@ -285,9 +322,15 @@ func (b *ledger) during(from, to time.Time, is func(ledgerFault) bool) bool {
 	return false
 }
 
+// dropped reports whether the device cut its connection about that time, or before it, while a pod was stopped that
+// noticed only when it went on.
 func (b *ledger) dropped(session string, from, to time.Time) bool {
+	from = from.Add(-time.Second)
 	for _, d := range b.drops {
-		if d.session == session && d.at.After(from.Add(-time.Second)) && d.at.Before(to.Add(time.Second)) {
+		if d.session != session || !d.at.Before(to.Add(time.Second)) {
+			continue
+		}
+		if d.at.After(from) || b.during(from, to, func(f ledgerFault) bool { return f.pod != "" && f.from.Before(d.at) }) {
 			return true
 		}
 	}

@@ -21,6 +21,7 @@ type ledger struct {
 	faults  []ledgerFault
 	control []ledgerControl
 	seen    []ledgerRecord
+	ruled   []ledgerRuling
 	events  map[string][]string // of a call, as its log had them in the end: states, and a point for each report
 }
 
@@ -32,8 +33,16 @@ type ledgerCall struct {
 	limit                            time.Duration // its timeout
 	broken                           bool          // the connection broke, or the caller hung up: it heard nothing
 	answer
-	state   string
-	expires time.Time // of a queued call
+	state    string
+	expires  time.Time // of a queued call
+	approval string    // the id of the approval it waits for
+}
+
+// ledgerRuling is a decision on the approval of a call: what its approver sent, and what the approval was then.
+type ledgerRuling struct {
+	callID, decision string
+	state            string // empty: the approver heard nothing
+	sent             time.Time
 }
 
 // ledgerArrival is a call that a device got.
@@ -67,6 +76,7 @@ type ledgerFault struct {
 	name     string
 	from, to time.Time
 	wipes    bool   // the store lost what it had
+	failover bool   // the store lost what its replica did not have yet
 	store    bool   // the store did not answer
 	pod      string // the pod that did not; empty: none
 }
@@ -130,6 +140,11 @@ func (b *ledger) history(callID, nonce string) string {
 	for _, a := range b.acks {
 		if a.callID == callID {
 			note(a.at, "acknowledged: ignored %v", a.ignored)
+		}
+	}
+	for _, r := range b.ruled {
+		if r.callID == callID {
+			note(r.sent, "approver: %s, then it was %q", r.decision, r.state)
 		}
 	}
 	for _, r := range b.seen {

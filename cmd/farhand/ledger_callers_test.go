@@ -45,6 +45,7 @@ var ledgerShapes = []struct {
 	{"queued", func(c *ledgerCaller, ctx context.Context) { c.queued(ctx, "queued") }},
 	{"queued, keyed", func(c *ledgerCaller, ctx context.Context) { c.queued(ctx, "queued, keyed") }},
 	{"queued, cancelled", func(c *ledgerCaller, ctx context.Context) { c.queued(ctx, "queued, cancelled") }},
+	{"approved", (*ledgerCaller).approved},
 	{"all", func(c *ledgerCaller, ctx context.Context) { c.group(ctx, "all") }},
 	{"first", func(c *ledgerCaller, ctx context.Context) { c.group(ctx, "first") }},
 }
@@ -150,11 +151,12 @@ func (c *ledgerCaller) disconnect(ctx context.Context) {
 func (c *ledgerCaller) post(ctx context.Context, entry *ledgerCall, url, body string) error {
 	heard := struct {
 		*answer
-		State   string    `json:"state"`
-		Expires time.Time `json:"expires_at"`
+		State    string    `json:"state"`
+		Expires  time.Time `json:"expires_at"`
+		Approval string    `json:"approval_id"`
 	}{answer: &entry.answer}
 	err := c.postInto(ctx, entry, url, body, &heard)
-	entry.state, entry.expires = heard.State, heard.Expires
+	entry.state, entry.expires, entry.approval = heard.State, heard.Expires, heard.Approval
 	return err
 }
 

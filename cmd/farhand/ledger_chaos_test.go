@@ -15,29 +15,45 @@ type ledgerChaos struct {
 	fleet   *faultFleet
 	devices []*ledgerDevice
 	random  *rand.Rand
+	keeps   bool // Redis has on disk what it acknowledged
 }
+
+// ledgerBreak breaks something, mends it and says what it was.
+type ledgerBreak = func(context.Context) ledgerFault
 
 // run breaks everything once, in an order of its own, again and again until ctx ends.
 func (c *ledgerChaos) run(ctx context.Context) {
-	faults := []func(context.Context) ledgerFault{
-		c.killPod, c.stopPod, c.stopPod, c.drainPod, c.killRedis, c.freezeRedis, c.freezeRedis, c.cutRedis, c.slowRedis,
-		c.flush,
-		c.dropDevices, c.dropDevices, c.dropDevices, c.sleepDevices, c.sleepDevices, c.sleepDevices,
+	kill, others := c.killRedis, []ledgerBreak{c.freezeRedis, c.freezeRedis, c.cutRedis, c.slowRedis}
+	if c.fleet.servers != nil {
+		kill, others = c.killPrimary, []ledgerBreak{c.freezePrimary}
+	} else if !c.keeps {
+		others = append(others, c.flush)
 	}
+	faults := append([]ledgerBreak{
+		kill, c.killPod, c.stopPod, c.stopPod, c.drainPod,
+		c.dropDevices, c.dropDevices, c.dropDevices, c.sleepDevices, c.sleepDevices, c.sleepDevices,
+	}, others...)
+	waitFor(ctx, 2*time.Second)
+	c.inject(ctx, kill) // a short run has it, too
 	for ctx.Err() == nil {
 		c.random.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
 		for _, fault := range faults {
 			if ctx.Err() != nil {
 				return
 			}
-			from := time.Now()
-			f := fault(ctx)
-			f.from, f.to = from, time.Now()
-			add(c.book, &c.book.faults, f)
-			c.t.Logf("%s %s, %v", from.Format("15:04:05.000"), f.name, f.to.Sub(from).Round(time.Millisecond))
-			waitFor(ctx, c.between(300*time.Millisecond, 1500*time.Millisecond))
+			c.inject(ctx, fault)
 		}
 	}
+}
+
+// inject breaks one thing, and waits a moment afterwards.
+func (c *ledgerChaos) inject(ctx context.Context, fault ledgerBreak) {
+	from := time.Now()
+	f := fault(ctx)
+	f.from, f.to = from, time.Now()
+	add(c.book, &c.book.faults, f)
+	c.t.Logf("%s %s, %v", from.Format("15:04:05.000"), f.name, f.to.Sub(from).Round(time.Millisecond))
+	waitFor(ctx, c.between(300*time.Millisecond, 1500*time.Millisecond))
 }
 
 func (c *ledgerChaos) between(least, most time.Duration) time.Duration {
@@ -80,7 +96,26 @@ func (c *ledgerChaos) drainPod(context.Context) ledgerFault {
 func (c *ledgerChaos) killRedis(context.Context) ledgerFault {
 	c.fleet.redis.Kill()
 	c.fleet.redis.Restart()
-	return ledgerFault{name: "killed Redis", wipes: true, store: true}
+	return ledgerFault{name: "killed Redis", wipes: !c.keeps, store: true}
+}
+
+// killPrimary has Sentinel promote the replica. The old primary comes back empty, and follows.
+func (c *ledgerChaos) killPrimary(context.Context) ledgerFault {
+	c.fleet.redis.Kill()
+	c.fleet.failOver(c.t, c.fleet.redis.Restart)
+	return ledgerFault{name: "killed the primary", failover: true, store: true}
+}
+
+// freezePrimary does the same, but the old primary comes back with connections of before, and takes writes for a
+// second.
+func (c *ledgerChaos) freezePrimary(ctx context.Context) ledgerFault {
+	old := c.fleet.redis
+	old.Pause()
+	c.fleet.failOver(c.t, func() {
+		old.Resume()
+		waitFor(ctx, time.Second)
+	})
+	return ledgerFault{name: "froze the primary", failover: true, store: true}
 }
 
 func (c *ledgerChaos) freezeRedis(ctx context.Context) ledgerFault {

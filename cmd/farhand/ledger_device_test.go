@@ -14,8 +14,11 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// ledgerTools are the tools of every device of the ledger.
+// ledgerTools are the tools of every device of the ledger. It also has ledgerAsked.
 var ledgerTools = []string{"work", "play"}
+
+// ledgerAsked is the tool that needs an approval for each call.
+const ledgerAsked = "pay"
 
 // ledgerWork is what a call asks of a device.
 type ledgerWork struct {
@@ -164,7 +167,7 @@ type ledgerFrame struct {
 func (d *ledgerDevice) serve(conn *websocket.Conn) {
 	defer conn.Close()
 	var tools []any
-	for _, name := range ledgerTools {
+	for _, name := range append([]string{ledgerAsked}, ledgerTools...) {
 		tools = append(tools, map[string]any{"name": name, "description": "counts"})
 	}
 	for {

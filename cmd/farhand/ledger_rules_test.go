@@ -150,14 +150,88 @@ func TestLedgerNoticesWhatIsWrong(t *testing.T) {
 				pod: "http://a"}}
 		}},
 	} {
-		b := agreeing()
-		c.do(b)
-		rules := make(map[string]bool)
-		for _, v := range b.audit() {
-			rules[v.rule] = true
+		noticed(t, name, c.rule, c.do)
+	}
+}
+
+// noticed checks that the audit breaks that rule over the books that do makes; no rule: none.
+func noticed(t *testing.T, name, rule string, do func(b *ledger)) {
+	t.Helper()
+	b := agreeing()
+	do(b)
+	rules := make(map[string]bool)
+	for _, v := range b.audit() {
+		rules[v.rule] = true
+	}
+	if rule == "" && len(rules) > 0 || rule != "" && !rules[rule] {
+		t.Errorf("%s: noticed %v, want %q", name, rules, rule)
+	}
+}
+
+// fault adds a fault that lasts from one time to another, in milliseconds after the call was asked.
+func fault(b *ledger, from, to int, f ledgerFault) {
+	asked := b.asked[0].asked
+	f.from = asked.Add(time.Duration(from) * time.Millisecond)
+	f.to = asked.Add(time.Duration(to) * time.Millisecond)
+	b.faults = append(b.faults, f)
+}
+
+// A store may forget what it had when it was wiped, and shortly before a failover; nothing else, and what was denied
+// runs in no case.
+func TestLedgerKnowsWhatAStoreMayForget(t *testing.T) {
+	gone := func(b *ledger) { waited(b); b.seen[1].missing = true }
+	twice := func(b *ledger) {
+		b.arrived = append(b.arrived, ledgerArrival{"d", "device-0", "work", "n", b.arrived[0].at})
+	}
+	wentBack := func(b *ledger) { b.seen[0].state = "cancelled"; b.seen[0].dispatched = "unknown" }
+	ruled := func(b *ledger, rulings ...ledgerRuling) {
+		waited(b)
+		b.asked[0].tool, b.arrived[0].tool = ledgerAsked, ledgerAsked
+		for _, r := range rulings {
+			r.callID, r.sent = "c", b.asked[0].asked.Add(8*time.Millisecond)
+			b.ruled = append(b.ruled, r)
 		}
-		if c.rule == "" && len(rules) > 0 || c.rule != "" && !rules[c.rule] {
-			t.Errorf("%s: noticed %v, want %q", name, rules, c.rule)
-		}
+	}
+	unseen := func(b *ledger) {
+		failed(b, "connection_lost", "yes")
+		b.arrived, b.answers, b.acks = nil, nil, nil
+		b.seen[1].state, b.seen[1].output = "lost", ""
+		b.drops = []ledgerDrop{{"device-0", b.asked[0].asked.Add(-3 * time.Second)}}
+	}
+	stood := func(b *ledger, from, to int) { unseen(b); fault(b, from, to, ledgerFault{pod: "http://b"}) }
+	wipes, killed, failover := ledgerFault{wipes: true}, ledgerFault{store: true}, ledgerFault{failover: true}
+	for name, c := range map[string]struct {
+		rule string
+		do   func(b *ledger)
+	}{
+		"gone":                      {"kept", gone},
+		"gone, killed":              {"kept", func(b *ledger) { gone(b); fault(b, 100, 200, killed) }},
+		"gone, wiped":               {"", func(b *ledger) { gone(b); fault(b, 100, 200, wipes) }},
+		"gone, failover":            {"", func(b *ledger) { gone(b); fault(b, 500, 900, failover) }},
+		"gone, failover much later": {"kept", func(b *ledger) { gone(b); fault(b, 3000, 5000, failover) }},
+		"gone, failover before":     {"kept", func(b *ledger) { gone(b); fault(b, -3000, -2000, failover) }},
+		"two calls, killed":         {"once", func(b *ledger) { twice(b); fault(b, 100, 200, killed) }},
+		"two calls, failover":       {"", func(b *ledger) { twice(b); fault(b, 100, 200, failover) }},
+		"two calls, failover later": {"once", func(b *ledger) { twice(b); fault(b, 3000, 5000, failover) }},
+		"went back, killed":         {"record", func(b *ledger) { wentBack(b); fault(b, 100, 200, killed) }},
+		"went back, failover":       {"", func(b *ledger) { wentBack(b); fault(b, 600, 900, failover) }},
+		"went back, failover later": {"record", func(b *ledger) { wentBack(b); fault(b, 3000, 5000, failover) }},
+		"one call twice, failover": {"once", func(b *ledger) {
+			b.arrived = append(b.arrived, b.arrived[0])
+			fault(b, 0, 99, failover)
+		}},
+		"allowed, ran":      {"", func(b *ledger) { ruled(b, ledgerRuling{decision: "allow-once", state: "allowed"}) }},
+		"told nothing, ran": {"", func(b *ledger) { ruled(b, ledgerRuling{decision: "allow-once"}) }},
+		"undecided, ran":    {"denied", func(b *ledger) { ruled(b) }},
+		"denied, ran":       {"denied", func(b *ledger) { ruled(b, ledgerRuling{decision: "deny", state: "denied"}) }},
+		"denied first, ran": {"denied", func(b *ledger) {
+			ruled(b, ledgerRuling{decision: "allow-once", state: "denied"})
+		}},
+		"left before":                 {"dispatched", unseen},
+		"left while a pod stood":      {"", func(b *ledger) { stood(b, -4000, -100) }},
+		"left before a pod stood":     {"dispatched", func(b *ledger) { stood(b, -2500, -100) }},
+		"left, a pod stood long gone": {"dispatched", func(b *ledger) { stood(b, -4000, -2000) }},
+	} {
+		noticed(t, name, c.rule, c.do)
 	}
 }

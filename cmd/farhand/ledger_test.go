@@ -15,11 +15,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/registry"
 )
 
 var (
-	ledgerTime = flag.Duration("ledger", time.Minute, "how long TestLedger keeps the load and the faults up")
+	ledgerTime = flag.Duration("ledger", time.Minute, "how long TestLedger keeps the load and the faults up, in all")
+	ledgerOver = flag.Bool("failover", false, "have TestLedger also run over failovers of Redis")
 	ledgerSeed = flag.Uint64("seed", 0, "seed of TestLedger; 0 draws one")
 )
 
@@ -29,11 +31,16 @@ const (
 	ledgerPods    = 3
 
 	ledgerShown = 10 // violations that are told with their history
+
+	ledgerRetention = "FARHAND_RETENTION=2h"               // records outlive the longest run
+	ledgerDecides   = "FARHAND_ASYNC_APPROVAL_TIMEOUT=10s" // an approval that no decision reached ends soon
 )
 
 // TestLedger: devices write down every call that reaches them and every answer they give, callers all they ask and
 // hear, in every shape a call can have, while pods are killed, stopped, drained, Redis is killed, frozen, cut off,
 // slowed down and emptied, and devices lose their connections and come back elsewhere. Afterwards the books must agree.
+// Each kind of Redis has an equal part of the time: one that forgets all when it is killed, one that remembers what it
+// acknowledged, and, only with -failover, a primary with a replica under Sentinel.
 func TestLedger(t *testing.T) {
 	t.Parallel()
 	seed := *ledgerSeed
@@ -41,7 +48,30 @@ func TestLedger(t *testing.T) {
 		seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("seed %d: go test ./cmd/farhand -run TestLedger -args -seed %d", seed, seed)
-	f := startFaultFleet(t, ledgerPods, redisFails)
+	part := *ledgerTime / 2
+	if *ledgerOver {
+		part = *ledgerTime / 3
+	}
+	settings := func(t *testing.T) []string {
+		return []string{redisFails, ledgerPolicy(t), ledgerRetention, ledgerDecides}
+	}
+	t.Run("forgets", func(t *testing.T) {
+		keepLedger(t, seed, part, startFaultFleet(t, ledgerPods, settings(t)...), false)
+	})
+	t.Run("remembers", func(t *testing.T) {
+		server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+		keepLedger(t, seed, part, startFaultFleetOn(t, server, ledgerPods, settings(t)...), true)
+	})
+	if !*ledgerOver {
+		return
+	}
+	t.Run("failover", func(t *testing.T) {
+		keepLedger(t, seed, part, startFailoverFleet(t, ledgerPods, settings(t)...), false)
+	})
+}
+
+// keepLedger keeps the books of a fleet for that time, and judges them.
+func keepLedger(t *testing.T, seed uint64, part time.Duration, f *faultFleet, keeps bool) {
 	book := &ledger{events: make(map[string][]string)}
 	var devices []*ledgerDevice
 	for i := range ledgerDevices {
@@ -51,7 +81,7 @@ func TestLedger(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2 * ledgerCallers}}
 	defer client.CloseIdleConnections()
 
-	ctx, cancel := context.WithTimeout(context.Background(), *ledgerTime)
+	ctx, cancel := context.WithTimeout(context.Background(), part)
 	defer cancel()
 	var busy sync.WaitGroup
 	control := startControl(t)
@@ -62,7 +92,8 @@ func TestLedger(t *testing.T) {
 		}
 		busy.Go(func() { c.run(ctx) })
 	}
-	chaos := &ledgerChaos{t: t, book: book, fleet: f, devices: devices, random: rand.New(rand.NewPCG(seed, 1))}
+	chaos := &ledgerChaos{t: t, book: book, fleet: f, devices: devices, random: rand.New(rand.NewPCG(seed, 1)),
+		keeps: keeps}
 	chaos.run(ctx)
 	busy.Wait()
 
@@ -94,7 +125,7 @@ func (b *ledger) settle(t *testing.T, url string, client *http.Client) {
 	}
 	waiting := make(map[string]bool)
 	for _, c := range b.asked {
-		waiting[c.CallID] = c.state == string(registry.StateQueued)
+		waiting[c.CallID] = c.state == string(registry.StateQueued) || c.approval != ""
 	}
 	for range 2 { // who reads a record first may bring it to its end
 		for _, id := range slices.Sorted(maps.Keys(ids)) {
@@ -162,8 +193,14 @@ func (b *ledger) judge(t *testing.T) {
 			waited++
 		}
 	}
-	if t.Logf("%d calls waited for their devices", waited); waited == 0 {
-		t.Error("no call waited: that was no load")
+	denied := 0
+	for _, r := range b.ruled {
+		if r.state == string(registry.ApprovalDenied) {
+			denied++
+		}
+	}
+	if t.Logf("%d calls waited for their devices, %d denials", waited, denied); waited == 0 || denied == 0 {
+		t.Error("no call waited, or none was denied: that was no load")
 	}
 	t.Logf("%d calls, %d reached devices, %d records and %d logs read; the latest answer %v after its deadline, %v "+
 		"allowed; the control took %v at worst; load %s",

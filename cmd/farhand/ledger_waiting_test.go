@@ -15,16 +15,20 @@ import (
 // queued makes calls that may wait for their device: once, with a key, or cancelled on the way. Most are for a device
 // that sleeps.
 func (c *ledgerCaller) queued(ctx context.Context, shape string) {
-	session := fmt.Sprintf("device-%d", c.random.IntN(ledgerDevices))
-	for range ledgerDevices {
-		if d := c.devices[c.random.IntN(ledgerDevices)]; d.sleeps() {
-			session = d.session
-			break
-		}
-	}
+	session := c.sleeper()
 	for range 1 + c.random.IntN(4) {
 		c.queuedOnce(ctx, shape, session)
 	}
+}
+
+// sleeper returns the session of a device that sleeps, if it finds one.
+func (c *ledgerCaller) sleeper() string {
+	for range ledgerDevices {
+		if d := c.devices[c.random.IntN(ledgerDevices)]; d.sleeps() {
+			return d.session
+		}
+	}
+	return fmt.Sprintf("device-%d", c.random.IntN(ledgerDevices))
 }
 
 func (c *ledgerCaller) queuedOnce(ctx context.Context, shape, session string) {
@@ -138,7 +142,7 @@ func (b *ledger) auditOrder(first, second ledgerCall, reached map[string][]ledge
 	answered map[string][]ledgerAnswer, report reporter) {
 	was, is := reached[first.CallID], reached[second.CallID]
 	if first.CallID == second.CallID || !first.heard.Before(second.asked) || len(was) != 1 || len(is) != 1 ||
-		b.wiped(first.asked.Add(-time.Second), is[0].at) {
+		b.forgotten(first.asked.Add(-time.Second), first.heard, is[0].at) {
 		return
 	}
 	if is[0].at.Before(was[0].at) {

@@ -1,12 +1,13 @@
 // Package redistest starts real Redis servers for tests: a single one, a cluster, a master behind Sentinel. They listen
-// on free loopback ports and keep nothing on disk. They are stopped when the test ends, even if the test process is
-// killed.
+// on free loopback ports and keep nothing on disk unless configured. They are stopped when the test ends, even if the
+// test process is killed.
 package redistest
 
 import (
 	"bufio"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -91,7 +92,8 @@ func (s *Server) Kill() {
 	s.stdin = nil
 }
 
-// Restart starts the process again after Kill, empty and on the same port.
+// Restart starts the process again after Kill, on the same port and in the same folder: empty, unless its configuration
+// has an append-only file.
 func (s *Server) Restart() {
 	s.t.Helper()
 	if err := s.start(); err != nil {
@@ -152,6 +154,31 @@ func (s *Server) Command(args ...string) (string, error) {
 	all := append([]string{"-h", host, "-p", strconv.Itoa(s.port)}, args...)
 	out, err := exec.CommandContext(ctx, "redis-cli", all...).CombinedOutput()
 	return strings.TrimSpace(string(out)), err
+}
+
+// transact runs commands in one transaction, which redis-cli cannot do with its arguments.
+func (s *Server) transact(commands ...string) error {
+	conn, err := net.DialTimeout("tcp", s.Addr(), startTimeout)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(startTimeout))
+	text := "MULTI\r\n" + strings.Join(commands, "\r\n") + "\r\nEXEC\r\n"
+	if _, err := io.WriteString(conn, text); err != nil {
+		return err
+	}
+	answers := bufio.NewReader(conn)
+	for range 2 + 2*len(commands) { // of MULTI, of each command that it is queued, of EXEC, and of each command
+		line, err := answers.ReadString('\n')
+		if err != nil {
+			return err
+		}
+		if strings.HasPrefix(line, "-") {
+			return errors.New(strings.TrimSpace(line))
+		}
+	}
+	return nil
 }
 
 // needPrograms fails the test, and does not skip it, if a program of Redis is missing.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Single starts one server and returns its URL.
@@ -117,6 +118,42 @@ func Sentinel(t testing.TB) *Servers {
 		URL:     "redis+sentinel://" + sentinel.Addr() + "/" + masterName,
 		Masters: []*Server{master}, Replicas: []*Server{replica}, Sentinels: []*Server{sentinel},
 	}
+}
+
+// SetDownAfter has Sentinel fail over only when the master has not answered for d; the default is a second. On a loaded
+// machine a shorter time makes it fail over without a fault.
+func (s *Servers) SetDownAfter(d time.Duration) {
+	sentinel := s.Sentinels[0]
+	sentinel.t.Helper()
+	mustPrint(sentinel.t, sentinel, "sentinel", "set", masterName, "down-after-milliseconds",
+		strconv.FormatInt(d.Milliseconds(), 10))
+}
+
+// Promoted waits until Sentinel names the first replica as the master, and swaps it with the first master in s. The
+// caller has killed or frozen the master.
+func (s *Servers) Promoted() {
+	replica := s.Replicas[0]
+	replica.t.Helper()
+	mustBecome(replica.t, s.Sentinels[0], strconv.Itoa(replica.port), "sentinel", "get-master-addr-by-name",
+		masterName)
+	mustBecome(replica.t, replica, "role:master", "info", "replication")
+	s.Masters[0], s.Replicas[0] = s.Replicas[0], s.Masters[0]
+}
+
+// Rejoin makes the first replica, which is up again after Promoted, follow the first master. It waits until it does and
+// Sentinel counts on it. It sends what Sentinel sends, which would do so only after some ten seconds: in the transaction
+// that demotes a server, its clients are disconnected. Otherwise subscribers there would hear, uncounted, what is
+// published to the new master.
+func (s *Servers) Rejoin() {
+	replica := s.Replicas[0]
+	replica.t.Helper()
+	err := replica.transact(fmt.Sprintf("REPLICAOF %s %d", host, s.Masters[0].port), "CLIENT KILL TYPE normal",
+		"CLIENT KILL TYPE pubsub")
+	if err != nil {
+		replica.t.Fatalf("redistest: demote: %v", err)
+	}
+	mustBecome(replica.t, replica, "master_link_status:up", "info", "replication")
+	mustBecome(replica.t, s.Sentinels[0], "flags\nslave\n", "sentinel", "replicas", masterName)
 }
 
 // mustBecome waits until the output of a command contains want.
