@@ -165,6 +165,9 @@ func (h *handler) listDevices(c *gin.Context, q *params) error {
 			return presence != presenceAny && now.presence(d) != presence
 		})
 	}
+	if err := h.reserveAnswer(ctx, c, pageCost); err != nil { // the stored tools are longer than the answer
+		return err
+	}
 	waiting, err := h.Pairing.WaitingTools(ctx, all...)
 	if err != nil {
 		return err

@@ -138,10 +138,11 @@ func (s *Server) readHello(conn *websocket.Conn, socket *handshakeSocket) (*node
 
 // admitNode decides whether a node may connect, and reserves what its connection needs: before the node gets a secret,
 // or each try at a full pod would make one.
-func (s *Server) admitNode(r *http.Request, hello *node.Hello, place *share.Grant) (opening, *node.Refusal) {
+func (s *Server) admitNode(
+	r *http.Request, hello *node.Hello, place *share.Grant,
+) (begin opening, refusal *node.Refusal) {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout+openingWait)
 	defer cancel()
-	var begin opening
 	reserve := func(id auth.Identity) (err error) {
 		if begin.socket != nil { // reserved
 			return nil
@@ -150,21 +151,24 @@ func (s *Server) admitNode(r *http.Request, hello *node.Hello, place *share.Gran
 		begin, err = s.reserveNode(r, hello, id)
 		return err
 	}
+	defer func() {
+		if refusal != nil && begin.socket != nil {
+			begin.leave()
+			begin = opening{}
+		}
+	}()
 	admitted, err := s.identifyNode(ctx, r, hello, reserve)
 	if err == nil && !admitted.Identity.Has(auth.RoleDevice) {
 		refused := auth.NeedRole(admitted.Identity, auth.NameDevice)
 		s.cfg.Refusals.Note(r, auth.RefusedRole, refused, slog.String("tenant", admitted.Identity.Tenant),
 			slog.String("user", admitted.Identity.User))
-		return opening{}, hello.RefuseToken(registry.AsError(refused).Message)
+		return begin, hello.RefuseToken(registry.AsError(refused).Message)
 	}
 	if err == nil {
 		err = reserve(admitted.Identity)
 	}
 	if err != nil {
-		if begin.socket != nil {
-			begin.leave()
-		}
-		return opening{}, s.refusalOf(r, hello, err)
+		return begin, s.refusalOf(r, hello, err)
 	}
 	begin.who, begin.node.token = s.shared(admitted.Identity), admitted.Token
 	return begin, nil

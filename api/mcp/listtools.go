@@ -84,7 +84,7 @@ func (s *Server) listTools(ctx context.Context, r *request) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	p.nameAll(after == cursor{} && next == cursor{})
+	p.nameAll(after == cursor{} && (next == cursor{} || next.Asleep)) // sleeping devices do not change others' names
 	slices.SortFunc(p.rows, func(a, b toolRow) int { return strings.Compare(a.name, b.name) })
 	return result{members: p.encode(next, appendListed), private: true}, nil
 }

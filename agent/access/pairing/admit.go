@@ -214,6 +214,9 @@ func (s *Service) Renew(ctx context.Context, by Approver, id string) (Device, er
 	return d, gone(err)
 }
 
+// storeSkew is how far the clocks of this pod and of the store may be apart.
+const storeSkew = time.Minute
+
 // nodeComesBack is how long a node whose secret may have leaked can connect with it, to get another.
 const nodeComesBack = 10 * time.Minute
 
@@ -225,15 +228,16 @@ func (s *Service) RenewLeaked(ctx context.Context, by Approver, id string) (Devi
 	if err != nil {
 		return Device{}, err
 	}
-	if before.Renew && before.Former != "" && time.Until(before.FormerEnds) < nodeComesBack {
+	if before.Renew && before.Former != "" && time.Until(before.FormerEnds) < nodeComesBack+storeSkew {
 		return before, nil // asked again: the secret that another rotation would drop is the node's
 	}
 	d, err := s.Renew(ctx, by, id)
 	if err != nil {
 		return Device{}, err
 	}
-	// The new secret is dropped. So the current one is the former, which expires, and gets the node another.
-	_, d.Credential, err = auth.Issuer{Store: s.cfg.Store}.RotateDevice(ctx, d.Credential, nodeComesBack, "")
+	// The new secret is dropped. So the one that was read is the former, which expires, and gets the node another. It is
+	// named, because of two rotations at a time the second would otherwise keep the dropped one.
+	_, d.Credential, err = auth.Issuer{Store: s.cfg.Store}.RotateDevice(ctx, d.Credential, nodeComesBack, d.Digest)
 	return d, gone(err)
 }
 

@@ -267,7 +267,7 @@ const waitingReads = 8
 // WaitingTools returns how many tools of each of these paired devices wait for approval.
 func (s *Service) WaitingTools(ctx context.Context, devices ...registry.Credential) ([]int, error) {
 	counts := make([]int, len(devices))
-	var all errgroup.Group
+	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(waitingReads)
 	for i, c := range devices {
 		all.Go(func() error {
