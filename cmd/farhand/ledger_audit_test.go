@@ -15,6 +15,9 @@ const (
 	ledgerScale = 4
 )
 
+// ledgerStore is how long one request of a pod to its store may take (redisFails).
+const ledgerStore = 800 * time.Millisecond
+
 // replicaLag is how long before a failover Redis may have acknowledged what its replica never had, as replication is
 // asynchronous. Nothing older may be lost, nor what is newer than the end of the failover.
 const replicaLag = time.Second
@@ -137,7 +140,9 @@ func (b *ledger) auditHeard(c ledgerCall, ids map[string]string, arrivals []ledg
 			report("dispatched", c.CallID, c.nonce, "dispatched no, but it reached a device")
 		}
 	case c.Dispatched == "yes":
-		if len(arrivals) == 0 && !b.dropped(c.session, c.asked, c.heard) {
+		// A repeated request hears of the call that the first one made.
+		first, _ := b.span(c.nonce)
+		if len(arrivals) == 0 && !b.dropped(c.session, first, c.heard) {
 			report("dispatched", c.CallID, c.nonce, "dispatched yes, but it reached no device")
 		}
 	case c.Dispatched != "unknown":
@@ -162,9 +167,13 @@ func (b *ledger) auditTime(c ledgerCall, report reporter) {
 	}
 }
 
-// patienceOf is how long a call may take: its timeout, and what the machine and a pod that was stopped need.
+// patienceOf is how long a call may take: its timeout, and what the machine and a pod that was stopped need. When no
+// approver answered, the end of the question is read from the store and written to it: each may take a time-out.
 func (b *ledger) patienceOf(c ledgerCall) time.Duration {
 	limit := c.limit + ledgerSlack + ledgerScale*b.worstControl(c)
+	if c.tool == ledgerAsked && b.during(c.asked, c.heard, func(f ledgerFault) bool { return f.store }) {
+		limit += 2 * ledgerStore
+	}
 	for _, f := range b.faults {
 		if f.pod != "" && f.pod == c.pod && f.to.After(c.asked) && f.from.Before(c.heard) {
 			limit += f.to.Sub(f.from)
@@ -248,6 +257,7 @@ func (b *ledger) auditRecord(c ledgerCall, r ledgerRecord, report reporter) {
 			report("agrees", c.CallID, c.nonce, "told %s, recorded %s, late %v", c.state, r.state, r.late)
 		}
 	case c.status == 202, c.Dispatched == "unknown" && c.key != "": // told only that it is not known
+	case c.Dispatched == "unknown" && c.Code == string(registry.CodeStoreUnavailable): // the same; it may still run
 	case c.key != "" && strings.HasPrefix(c.Detail, "The call is still "): // and where it is told how it ends
 	case answeredInTime:
 		report("agrees", c.CallID, c.nonce, "told %s, recorded %s in time", c.Code, r.state)
