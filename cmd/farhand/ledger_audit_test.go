@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,10 +15,8 @@ import (
 const (
 	ledgerSlack = 500 * time.Millisecond
 	ledgerScale = 4
+	ledgerStore = 800 * time.Millisecond // what a pod waits for Redis: redisFails
 )
-
-// ledgerStore is how long one request of a pod to its store may take (redisFails).
-const ledgerStore = 800 * time.Millisecond
 
 // replicaLag is how long before a failover Redis may have acknowledged what its replica never had, as replication is
 // asynchronous. Nothing older may be lost, nor what is newer than the end of the failover.
@@ -136,18 +136,24 @@ func (b *ledger) auditHeard(c ledgerCall, ids map[string]string, arrivals []ledg
 			report("answer", c.CallID, c.nonce, "heard %q, the device's first answer was %q", c.Output, first.output)
 		}
 	case c.Dispatched == "no":
-		if len(arrivals) > 0 {
+		if len(arrivals) > 0 && !b.revived(c) {
 			report("dispatched", c.CallID, c.nonce, "dispatched no, but it reached a device")
 		}
 	case c.Dispatched == "yes":
-		// A repeated request hears of the call that the first one made.
-		first, _ := b.span(c.nonce)
-		if len(arrivals) == 0 && !b.dropped(c.session, first, c.heard) {
+		from, _ := b.span(c.nonce) // a repeated request hears of the call that the first one made
+		if len(arrivals) == 0 && !b.dropped(c.session, from, c.heard) {
 			report("dispatched", c.CallID, c.nonce, "dispatched yes, but it reached no device")
 		}
 	case c.Dispatched != "unknown":
 		report("dispatched", c.CallID, c.nonce, "a failure that does not say whether it reached the device")
 	}
+}
+
+// revived reports whether a call that failed before it was in a queue was put there by a repetition of its request.
+func (b *ledger) revived(c ledgerCall) bool {
+	return c.key != "" && slices.ContainsFunc(b.asked, func(again ledgerCall) bool {
+		return again.nonce == c.nonce && again.status == http.StatusAccepted && !again.asked.Before(c.heard)
+	})
 }
 
 func firstAnswer(answers []ledgerAnswer) *ledgerAnswer {
@@ -167,16 +173,21 @@ func (b *ledger) auditTime(c ledgerCall, report reporter) {
 	}
 }
 
-// patienceOf is how long a call may take: its timeout, and what the machine and a pod that was stopped need. When no
-// approver answered, the end of the question is read from the store and written to it: each may take a time-out.
+// patienceOf is how long a call may take: its timeout, and what the machine and a pod that was stopped need. A call
+// that could not be stored for later asks the store once more, past its timeout, whether it may still run. When no
+// approver answered, the end of the question is read from the store, and then written to it.
 func (b *ledger) patienceOf(c ledgerCall) time.Duration {
 	limit := c.limit + ledgerSlack + ledgerScale*b.worstControl(c)
-	if c.tool == ledgerAsked && b.during(c.asked, c.heard, func(f ledgerFault) bool { return f.store }) {
-		limit += 2 * ledgerStore
-	}
 	for _, f := range b.faults {
 		if f.pod != "" && f.pod == c.pod && f.to.After(c.asked) && f.from.Before(c.heard) {
 			limit += f.to.Sub(f.from)
+		}
+	}
+	waits := strings.HasPrefix(c.shape, "queued") || c.shape == "approved"
+	if waits && b.during(c.asked, c.heard, func(f ledgerFault) bool { return f.store }) {
+		limit += ledgerStore
+		if c.tool == ledgerAsked {
+			limit += ledgerStore
 		}
 	}
 	return limit
@@ -256,7 +267,8 @@ func (b *ledger) auditRecord(c ledgerCall, r ledgerRecord, report reporter) {
 		if string(state) != c.state && !lost || r.late && !b.stopped(c.asked, c.heard.Add(5*time.Second)) {
 			report("agrees", c.CallID, c.nonce, "told %s, recorded %s, late %v", c.state, r.state, r.late)
 		}
-	case c.status == 202, c.Dispatched == "unknown" && c.key != "": // told only that it is not known
+	case c.status == 202, b.revived(c):
+	case c.Dispatched == "unknown" && (c.key != "" || strings.HasPrefix(c.shape, "queued")): // told only that
 	case c.Dispatched == "unknown" && c.Code == string(registry.CodeStoreUnavailable): // the same; it may still run
 	case c.key != "" && strings.HasPrefix(c.Detail, "The call is still "): // and where it is told how it ends
 	case answeredInTime:

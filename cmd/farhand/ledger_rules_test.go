@@ -41,6 +41,17 @@ func waited(b *ledger) {
 	b.events["c"] = []string{"queued", "accepted", "queued", "accepted", "delivered", "succeeded"}
 }
 
+// notQueuedAtFirst turns the call into one that a repetition of its request has put into its queue.
+func notQueuedAtFirst(b *ledger) {
+	waited(b)
+	b.asked[0].shape, b.asked[0].key = "queued, keyed", "k"
+	again := b.asked[0]
+	again.asked, again.heard = again.asked.Add(2*time.Millisecond), again.heard.Add(2*time.Millisecond)
+	b.asked = append(b.asked, again)
+	failed(b, "timeout", "no")
+	b.asked[0].heard = b.asked[0].asked.Add(time.Millisecond)
+}
+
 // waitedTwo adds a second call, which was asked for when the first was known to wait, and reached the device at ms.
 func waitedTwo(b *ledger, ms int) {
 	waited(b)
@@ -112,6 +123,22 @@ func TestLedgerNoticesWhatIsWrong(t *testing.T) {
 		"waited again after it ran": {"events", func(b *ledger) {
 			waited(b)
 			b.events["c"] = []string{"queued", "accepted", "running", "queued"}
+		}},
+
+		"waited, ran beside one that gave up": {"", func(b *ledger) {
+			waitedTwo(b, 200)
+			b.seen[0].state, b.seen[1].late = "timed_out", true
+		}},
+		"not queued at first": {"", func(b *ledger) { notQueuedAtFirst(b) }},
+		"not queued at first, and never repeated": {"dispatched", func(b *ledger) {
+			notQueuedAtFirst(b)
+			b.asked = b.asked[:1]
+		}},
+		"stored late while Redis is away": {"", func(b *ledger) {
+			waited(b)
+			c := &b.asked[0]
+			c.shape, c.heard = "queued", c.asked.Add(2*time.Second)
+			b.faults = []ledgerFault{{from: c.asked, to: c.heard, store: true}}
 		}},
 
 		"waited":     {"", waited},
@@ -212,7 +239,7 @@ func TestLedgerKnowsWhatAStoreMayForget(t *testing.T) {
 	slow := func(b *ledger, took int, f ledgerFault) {
 		failed(b, "approval_denied", "no")
 		c := &b.asked[0]
-		c.tool, c.heard = ledgerAsked, c.asked.Add(time.Duration(took)*time.Millisecond)
+		c.tool, c.shape, c.heard = ledgerAsked, "approved", c.asked.Add(time.Duration(took)*time.Millisecond)
 		b.arrived, b.answers, b.acks = nil, nil, nil
 		b.seen[1].state, b.seen[1].output, b.seen[1].dispatched = "rejected", "", "no"
 		fault(b, 900, 1800, f)
