@@ -140,7 +140,8 @@ func (b *ledger) auditHeard(c ledgerCall, ids map[string]string, arrivals []ledg
 			report("dispatched", c.CallID, c.nonce, "dispatched no, but it reached a device")
 		}
 	case c.Dispatched == "yes":
-		if from, _ := b.span(c.nonce); len(arrivals) == 0 && !b.dropped(c.session, from, c.heard) {
+		from, _ := b.span(c.nonce) // a repeated request hears of the call that the first one made
+		if len(arrivals) == 0 && !b.dropped(c.session, from, c.heard) {
 			report("dispatched", c.CallID, c.nonce, "dispatched yes, but it reached no device")
 		}
 	case c.Dispatched != "unknown":
@@ -172,8 +173,9 @@ func (b *ledger) auditTime(c ledgerCall, report reporter) {
 	}
 }
 
-// patienceOf is how long a call may take: its timeout, and what the machine and a pod that was stopped need. A call that
-// could not be stored for later asks the store once more, past its timeout, whether it may still run.
+// patienceOf is how long a call may take: its timeout, and what the machine and a pod that was stopped need. A call
+// that could not be stored for later asks the store once more, past its timeout, whether it may still run. When no
+// approver answered, the end of the question is read from the store, and then written to it.
 func (b *ledger) patienceOf(c ledgerCall) time.Duration {
 	limit := c.limit + ledgerSlack + ledgerScale*b.worstControl(c)
 	for _, f := range b.faults {
@@ -184,6 +186,9 @@ func (b *ledger) patienceOf(c ledgerCall) time.Duration {
 	waits := strings.HasPrefix(c.shape, "queued") || c.shape == "approved"
 	if waits && b.during(c.asked, c.heard, func(f ledgerFault) bool { return f.store }) {
 		limit += ledgerStore
+		if c.tool == ledgerAsked {
+			limit += ledgerStore
+		}
 	}
 	return limit
 }
@@ -264,6 +269,7 @@ func (b *ledger) auditRecord(c ledgerCall, r ledgerRecord, report reporter) {
 		}
 	case c.status == 202, b.revived(c):
 	case c.Dispatched == "unknown" && (c.key != "" || strings.HasPrefix(c.shape, "queued")): // told only that
+	case c.Dispatched == "unknown" && c.Code == string(registry.CodeStoreUnavailable): // the same; it may still run
 	case c.key != "" && strings.HasPrefix(c.Detail, "The call is still "): // and where it is told how it ends
 	case answeredInTime:
 		report("agrees", c.CallID, c.nonce, "told %s, recorded %s in time", c.Code, r.state)

@@ -97,6 +97,8 @@ func TestLedgerNoticesWhatIsWrong(t *testing.T) {
 		"recorded otherwise":    {"agrees", func(b *ledger) { b.seen[1].state, b.seen[1].output = "timed_out", "" }},
 		"recorded as late":      {"agrees", func(b *ledger) { b.seen[1].late = true }},
 		"failed, not so":        {"agrees", func(b *ledger) { failed(b, "connection_lost", "yes") }},
+		"lost, not so":          {"agrees", func(b *ledger) { failed(b, "lost", "unknown") }},
+		"store away, said yes":  {"agrees", func(b *ledger) { failed(b, "store_unavailable", "yes") }},
 		"recorded second":       {"record", func(b *ledger) { b.seen[1].output = b.answers[1].output }},
 		"never ended":           {"record", func(b *ledger) { b.seen[1].state = "delivered" }},
 		"changed after its end": {"record", func(b *ledger) { b.seen[0].state = "cancelled" }},
@@ -171,6 +173,7 @@ func TestLedgerNoticesWhatIsWrong(t *testing.T) {
 			failed(b, "timeout", "yes")
 			b.asked[0].key, b.asked[0].Detail = "k", "The call is still delivered; GET /api/calls/c returns its result."
 		}},
+		"store away, not known": {"", func(b *ledger) { failed(b, "store_unavailable", "unknown") }},
 		"a stopped pod": {"", func(b *ledger) {
 			b.asked[0].heard = b.asked[0].asked.Add(3 * time.Second)
 			b.faults = []ledgerFault{{from: b.asked[0].asked, to: b.asked[0].asked.Add(2 * time.Second),
@@ -225,6 +228,22 @@ func TestLedgerKnowsWhatAStoreMayForget(t *testing.T) {
 		b.seen[1].state, b.seen[1].output = "lost", ""
 		b.drops = []ledgerDrop{{"device-0", b.asked[0].asked.Add(-3 * time.Second)}}
 	}
+	repeated := func(b *ledger, left int) { // its device left at that time, in ms after the first request
+		unseen(b)
+		b.asked[0].key = "k"
+		again := b.asked[0]
+		b.drops[0].at = again.asked.Add(time.Duration(left) * time.Millisecond)
+		again.asked, again.heard = again.asked.Add(2500*time.Millisecond), again.asked.Add(2600*time.Millisecond)
+		b.asked = append(b.asked, again)
+	}
+	slow := func(b *ledger, took int, f ledgerFault) {
+		failed(b, "approval_denied", "no")
+		c := &b.asked[0]
+		c.tool, c.shape, c.heard = ledgerAsked, "approved", c.asked.Add(time.Duration(took)*time.Millisecond)
+		b.arrived, b.answers, b.acks = nil, nil, nil
+		b.seen[1].state, b.seen[1].output, b.seen[1].dispatched = "rejected", "", "no"
+		fault(b, 900, 1800, f)
+	}
 	stood := func(b *ledger, from, to int) { unseen(b); fault(b, from, to, ledgerFault{pod: "http://b"}) }
 	wipes, killed, failover := ledgerFault{wipes: true}, ledgerFault{store: true}, ledgerFault{failover: true}
 	for name, c := range map[string]struct {
@@ -254,6 +273,11 @@ func TestLedgerKnowsWhatAStoreMayForget(t *testing.T) {
 		"denied first, ran": {"denied", func(b *ledger) {
 			ruled(b, ledgerRuling{decision: "allow-once", state: "denied"})
 		}},
+		"slow to deny, store away":    {"", func(b *ledger) { slow(b, 3000, killed) }},
+		"slow to deny, wiped":         {"time", func(b *ledger) { slow(b, 3000, wipes) }},
+		"too slow, store away":        {"time", func(b *ledger) { slow(b, 3400, killed) }},
+		"left at the first request":   {"", func(b *ledger) { repeated(b, 100) }},
+		"left before the first":       {"dispatched", func(b *ledger) { repeated(b, -3000) }},
 		"left before":                 {"dispatched", unseen},
 		"left while a pod stood":      {"", func(b *ledger) { stood(b, -4000, -100) }},
 		"left before a pod stood":     {"dispatched", func(b *ledger) { stood(b, -2500, -100) }},

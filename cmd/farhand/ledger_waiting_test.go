@@ -149,15 +149,16 @@ func (b *ledger) auditOrder(first, second ledgerCall, reached map[string][]ledge
 		report("order", second.CallID, second.nonce, "reached the device before this one, which was accepted before it: %s",
 			b.history(first.CallID, first.nonce))
 	}
-	dropped := b.dropped(first.session, was[0].at, is[0].at) || b.stopped(was[0].at.Add(-time.Second), is[0].at)
-	if a := firstAnswer(answered[first.CallID]); a != nil && is[0].at.Before(a.at) && !dropped && !b.gaveUp(first.CallID) {
-		report("order", second.CallID, second.nonce, "reached the device before this one, accepted before it, was answered: %s",
-			b.history(first.CallID, first.nonce))
+	excused := b.dropped(first.session, was[0].at, is[0].at) || b.gaveUp(first.CallID) ||
+		b.stopped(was[0].at.Add(-time.Second), is[0].at)
+	if a := firstAnswer(answered[first.CallID]); a != nil && is[0].at.Before(a.at) && !excused {
+		report("order", second.CallID, second.nonce, "reached the device before this one, accepted before it, was "+
+			"answered: %s", b.history(first.CallID, first.nonce))
 	}
 }
 
-// gaveUp reports whether a call ended before its device answered: its time was up, or it was cancelled. The next call of
-// its queue begins then.
+// gaveUp reports whether a call ended before its device answered: its time was up, or it was cancelled. The next call
+// of its queue begins then.
 func (b *ledger) gaveUp(callID string) bool {
 	return slices.ContainsFunc(b.seen, func(r ledgerRecord) bool {
 		state := registry.State(r.state)
