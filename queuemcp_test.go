@@ -33,8 +33,9 @@ func TestMCPListsSleepingDevices(t *testing.T) {
 	queued := func(path string) *mcp.ClientSession {
 		t.Helper()
 		client, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(),
-			&mcp.StreamableClientTransport{Endpoint: url + path, HTTPClient: &http.Client{Transport: withQueue("600000")}},
-			nil)
+			&mcp.StreamableClientTransport{
+				Endpoint: url + path, HTTPClient: &http.Client{Transport: withQueue("600000")},
+			}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +67,8 @@ func TestMCPListsSleepingDevices(t *testing.T) {
 			!strings.Contains(tool.Description, "The device sleeps") {
 			t.Fatalf("%s: %+v among %d tools", path, tool, len(list.Tools))
 		}
-		result, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: name, Arguments: map[string]any{"at": path}})
+		args := map[string]any{"at": path}
+		result, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: name, Arguments: args})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -53,7 +53,8 @@ func (h *handler) serveMCP(c *gin.Context, q *params) error {
 		return err
 	}
 	return h.mcp.Serve(c.Request.Context(), &mcp.Exchange{
-		Caller: caller(c), Scope: s, Queue: queue, Origin: h.Resource.reached(c.Request), Header: c.Request.Header, Body: body,
+		Caller: caller(c), Scope: s, Queue: queue, Origin: h.Resource.reached(c.Request), Header: c.Request.Header,
+		Body:     body,
 		TakeBody: func() func() { return takeBody(c) },
 		Out:      mcpOut{h, c, h.owner(c), c.Request.Context(), began},
 	})

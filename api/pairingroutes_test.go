@@ -220,6 +220,22 @@ func TestDevicesByPresence(t *testing.T) {
 		}
 	}
 	f.as(token, request{path: "/api/devices?presence=away"}).want(http.StatusBadRequest)
+
+	before := near // it was paired afterwards
+	before.Tenant, before.Bound = registry.DefaultTenant, false
+	f.must(store.RememberDevices(t.Context(), []registry.DeviceMemory{{
+		KnownDevice: registry.KnownDevice{Session: before, LastSeen: time.Now()},
+		Life:        time.Hour,
+	}}))
+	var asleep struct {
+		Sessions []struct {
+			SessionID string `json:"session_id"`
+		}
+	}
+	f.as(token, request{path: "/api/sessions?presence=sleeping"}).want(http.StatusOK).into(&asleep)
+	if len(asleep.Sessions) != 1 || asleep.Sessions[0].SessionID != "far" {
+		t.Errorf("asleep: %+v", asleep)
+	}
 }
 
 // registers has a paired device register photo and, if it has a name, another tool.

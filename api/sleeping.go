@@ -122,7 +122,8 @@ func (h *handler) eachSleeping(
 	return at, nil
 }
 
-// connected reports for each device whether it has a connection.
+// connected reports for each device whether it has a connection. That of its session counts, too: a device that was paired
+// later is remembered as what it was before, under the same session.
 func (h *handler) connected(ctx context.Context, devices []registry.KnownDevice) ([]bool, error) {
 	connected := make([]bool, len(devices))
 	var all errgroup.Group
@@ -134,7 +135,7 @@ func (h *handler) connected(ctx context.Context, devices []registry.KnownDevice)
 				Tenant: s.Tenant, Target: registry.Target{DeviceID: s.DeviceID}, Limit: sameDevice,
 			})
 			for _, e := range found {
-				connected[i] = connected[i] || e.Session.DeviceKey() == s.DeviceKey()
+				connected[i] = connected[i] || e.Session.DeviceKey() == s.DeviceKey() || e.Session.Key == s.Key
 			}
 			return err
 		})

@@ -46,9 +46,12 @@ type QueueStats struct {
 // QueueStore keeps the queues of calls that wait for their devices. The record of each call is in a CallStore: the
 // record alone decides whether a call may begin.
 type QueueStore interface {
-	// Enqueue adds a call to the end of its device's queue, for the time life, and returns its position, from 1 on, and
-	// when it expires. A call that is in the queue keeps its position. Enqueue fails with CodeBusy if a bound is reached.
-	Enqueue(ctx context.Context, c QueuedCall, life time.Duration, b QueueBounds) (position int, expires time.Time, err error)
+	// Enqueue adds a call to the end of its device's queue, for the time life, and returns its position, from 1 on,
+	// and when it expires. A call that is in the queue keeps its position. Enqueue fails with CodeBusy if a bound is
+	// reached.
+	Enqueue(
+		ctx context.Context, c QueuedCall, life time.Duration, b QueueBounds,
+	) (position int, expires time.Time, err error)
 
 	// QueueHead returns the first call of a device's queue. ok is false if the queue is empty.
 	QueueHead(ctx context.Context, tenant, device string) (c QueuedCall, ok bool, err error)

@@ -177,7 +177,8 @@ func (a *application) printAccepted(raw []byte, o callOptions) error {
 	}
 	a.printSaid(accepted.CallID + "\n")
 	if accepted.Position > 0 {
-		fmt.Fprintf(a.err, "the device sleeps; place %d, until %s\n", accepted.Position, oneLine(accepted.ExpiresAt, shownID))
+		fmt.Fprintf(a.err, "the device sleeps; place %d, until %s\n", accepted.Position,
+			oneLine(accepted.ExpiresAt, shownID))
 	}
 	fmt.Fprintf(a.err, "%s; its record: %s/api/calls/%s\n", oneLine(string(accepted.State), shownID), o.remote.base(),
 		oneLine(accepted.CallID, shownID))

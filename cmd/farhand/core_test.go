@@ -170,7 +170,9 @@ func TestNoKeyOutlivesItsTTL(t *testing.T) {
 	}()
 	took := eventually(t, waitLimit, "no key is left", func() bool {
 		left = scanKeys(t, rdb)
-		maps.DeleteFunc(left, func(key string, _ time.Duration) bool { return strings.HasPrefix(key, "fh:{:tenants}:") })
+		maps.DeleteFunc(left, func(key string, _ time.Duration) bool {
+			return strings.HasPrefix(key, "fh:{:tenants}:")
+		})
 		return len(left) == 0 // but for the names of tenants, which are kept for 400 days
 	})
 	t.Logf("%d keys, none left %v after kill -9", len(keys), took.Round(time.Millisecond))

@@ -93,7 +93,7 @@ func (c *ledgerCaller) decide(pod string, entry *ledgerCall, decision string) {
 }
 
 // auditApprovals: a call that needs an approval reaches a device only after an approver has allowed it, and never when
-// an approver was told that it is denied.
+// an approver read that it is denied.
 func (b *ledger) auditApprovals(reached map[string][]ledgerArrival, report reporter) {
 	denied, allowed := make(map[string]bool), make(map[string]time.Time) // by call id: when it was sent
 	for _, r := range b.ruled {

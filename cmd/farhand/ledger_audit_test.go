@@ -352,7 +352,8 @@ func (b *ledger) dropped(session string, from, to time.Time) bool {
 		if d.session != session || !d.at.Before(to.Add(time.Second)) {
 			continue
 		}
-		if d.at.After(from) || b.during(from, to, func(f ledgerFault) bool { return f.pod != "" && f.from.Before(d.at) }) {
+		noticedLate := func(f ledgerFault) bool { return f.pod != "" && f.from.Before(d.at) }
+		if d.at.After(from) || b.during(from, to, noticedLate) {
 			return true
 		}
 	}

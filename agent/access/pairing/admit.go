@@ -235,8 +235,8 @@ func (s *Service) RenewLeaked(ctx context.Context, by Approver, id string) (Devi
 	if err != nil {
 		return Device{}, err
 	}
-	// The new secret is dropped. So the one that was read is the former, which expires, and gets the node another. It is
-	// named, because of two rotations at a time the second would otherwise keep the dropped one.
+	// The new secret is dropped. So the one that was read is the former, which expires, and gets the node another. It
+	// is named, because the second of two rotations at a time would otherwise keep the dropped one.
 	_, d.Credential, err = auth.Issuer{Store: s.cfg.Store}.RotateDevice(ctx, d.Credential, nodeComesBack, d.Digest)
 	return d, gone(err)
 }

@@ -82,8 +82,9 @@ func New(cfg Config) (*Service, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	cfg.Audit = cmp.Or[auth.Auditor](cfg.Audit, auth.NoAudit{})
 	return &Service{
-		cfg: cfg, requests: auth.NewBuckets[netip.Prefix](RequestRate()), retries: auth.NewBuckets[netip.Prefix](nodeRetries),
-		looks: cache.New[string, []string](looksBytes, 0),
+		cfg: cfg, requests: auth.NewBuckets[netip.Prefix](RequestRate()),
+		retries: auth.NewBuckets[netip.Prefix](nodeRetries),
+		looks:   cache.New[string, []string](looksBytes, 0),
 	}, nil
 }
 
