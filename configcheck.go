@@ -228,7 +228,11 @@ func (c Config) checkByType(check *checker) {
 				check.that(v >= 1<<10 && v <= 1<<30, name, "must be between 1KiB and 1GiB")
 			}
 		case int:
-			if name != "MODEL_MAX_TOKENS" && name != "MODEL_THINKING_TOKENS" && !strings.HasPrefix(name, "LIMIT_") {
+			switch {
+			case name == "MODEL_MAX_TOKENS", name == "MODEL_THINKING_TOKENS", strings.HasPrefix(name, "LIMIT_"):
+			case name == "REDIS_REPLICAS":
+				check.that(v >= 0 && v <= 16, name, "must be between 0 and 16")
+			default:
 				check.that(v > 0, name, "must be greater than zero")
 			}
 		}

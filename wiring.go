@@ -90,7 +90,8 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 func (c Config) redis() redisstore.Options {
 	return redisstore.Options{
 		URL: string(c.RedisURL), CAFile: c.RedisCA, CertFile: c.RedisCert, KeyFile: c.RedisKey, Timeout: c.RedisTimeout,
-		Secrets: c.fleetSecrets(), UnsignedToo: !c.FleetRequired,
+		Replicas: c.RedisReplicas,
+		Secrets:  c.fleetSecrets(), UnsignedToo: !c.FleetRequired,
 	}
 }
 

@@ -18,10 +18,16 @@ const (
 
 func (s *Store) CreateCall(ctx context.Context, r registry.Record) (registry.Record, bool, error) {
 	stored, created, err := s.writeCall(ctx, r)
-	if err != nil || !created || r.IdempotencyKey == "" {
+	if err != nil || !created {
 		return stored, created, err
 	}
-	winner, err := s.holdKey(ctx, stored)
+	winner := stored
+	if r.IdempotencyKey != "" {
+		winner, err = s.holdKey(ctx, stored)
+	}
+	if err == nil && winner.CallID == stored.CallID {
+		err = s.conn.Confirm(ctx, callKey(r.Tenant, r.CallID))
+	}
 	if err != nil || winner.CallID != stored.CallID {
 		s.undoCall(ctx, stored)
 		return winner, false, err
@@ -183,11 +189,34 @@ func (s *Store) MoveCall(
 	if err != nil {
 		return registry.Moved{}, err
 	}
+	if err := s.confirmMove(ctx, tenant, callID, e); err != nil {
+		return registry.Moved{}, err
+	}
 	moved := registry.Moved{Applied: applied, Record: r}
 	if applied && r.State.Final() {
 		moved.Watchers = parseWatchers(hash)
 	}
 	return moved, nil
+}
+
+// confirmMove waits until the replicas have an event after which a call must not run, or not a second time. A call that
+// its device must not get yet is given back, so that it can be delivered later.
+func (s *Store) confirmMove(ctx context.Context, tenant, callID string, e registry.Event) error {
+	switch e {
+	case registry.EventDeliver, registry.EventCancel, registry.EventReject, registry.EventExpire:
+	default:
+		return nil
+	}
+	err := s.conn.Confirm(ctx, callKey(tenant, callID))
+	if err == nil || e != registry.EventDeliver {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	if _, failed := s.MoveCall(ctx, tenant, callID, registry.EventReturn, registry.Change{}); failed != nil {
+		s.log.Debug("call that its device did not get not given back", "call", callID, "error", failed)
+	}
+	return err
 }
 
 func (s *Store) ReadCall(ctx context.Context, tenant, callID string) (registry.Record, error) {

@@ -89,6 +89,7 @@ func (s documentStore) Members(ctx context.Context, queries ...documents.Query) 
 // Write implements documents.Store. It sends a script for each write.
 func (s documentStore) Write(ctx context.Context, writes ...documents.Write) ([]documents.Written, error) {
 	pipe, commands := s.conn.Pipeline(), make([]*redisconn.Command, len(writes))
+	var keys []string // one of each master
 	for i, write := range writes {
 		w := documentWrite{space: write.Space, args: []any{documentForm, rand.Text()}}
 		for _, conditions := range [...]bool{true, false} {
@@ -97,6 +98,9 @@ func (s documentStore) Write(ctx context.Context, writes ...documents.Write) ([]
 					w.add(i+1, step)
 				}
 			}
+		}
+		if len(keys) == 0 || s.conn.IsCluster() {
+			keys = append(keys, w.keys[0])
 		}
 		commands[i] = pipe.Eval(scriptDocsWrite, w.keys, w.args...)
 	}
@@ -110,6 +114,11 @@ func (s documentStore) Write(ctx context.Context, writes ...documents.Write) ([]
 			return nil, c.ErrShape()
 		}
 		done[i] = documents.Written{Now: fromMillis(answer[0]), Refused: int(redisconn.Int(answer[1]))}
+	}
+	for _, key := range keys {
+		if err := s.conn.Confirm(ctx, key); err != nil {
+			return nil, err
+		}
 	}
 	return done, nil
 }

@@ -49,7 +49,7 @@ func (s *Store) Enqueue(
 	if position == 0 {
 		return 0, time.Time{}, registry.QueueFull(answer[1])
 	}
-	return position, fromMillis(answer[1]), nil
+	return position, fromMillis(answer[1]), s.conn.Confirm(ctx, deviceQueueKey(c.Tenant, c.Device))
 }
 
 // parseQueued reads the head and the request of a queued call.

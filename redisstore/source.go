@@ -193,6 +193,10 @@ type Options struct {
 	Secrets     []string
 	UnsignedToo bool
 
+	// Replicas is how many replicas must have a durable call, a decision about it, or a document, before its writer
+	// gets an answer, and a device its call. A failover to one of them then neither loses nor repeats a call. Default: 0.
+	Replicas int
+
 	Timeout       time.Duration // of dialling, of one read and of one write; default 800 ms
 	ProbeInterval time.Duration // silence after which a bus probes its subscription; default 2 s
 	Meter         Meter         // is notified of every round trip; default: none
@@ -203,6 +207,7 @@ type Options struct {
 func (o Options) servers() redisconn.Options {
 	return redisconn.Options{
 		URL: o.URL, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Timeout: o.Timeout, Log: o.Log,
+		Replicas: o.Replicas,
 	}
 }
 

@@ -174,6 +174,7 @@ func TestConfigDoctorAndServeRefuse(t *testing.T) {
 		{append(jwt, "FARHAND_JWT_KEY_FILE=/nonexistent/keys.pem"), "FARHAND_JWT_KEY_FILE"},
 		{append(jwt, "FARHAND_JWT_KEY_FILE="+noKey), "FARHAND_JWT_KEY_FILE"},
 		{[]string{"FARHAND_REDIS_URL=redis://127.0.0.1:1", "FARHAND_REDIS_TIMEOUT=31s"}, "FARHAND_REDIS_TIMEOUT"},
+		{[]string{"FARHAND_REDIS_REPLICAS=-1"}, "FARHAND_REDIS_REPLICAS"},
 		{[]string{"FARHAND_REDIS_URL=rediss://127.0.0.1:1", "FARHAND_REDIS_CA=/nonexistent/ca.pem"},
 			"FARHAND_REDIS_CA"},
 		{[]string{"FARHAND_REDIS_URL=redis://127.0.0.1:1", "FARHAND_REDIS_CA=" + noKey}, "FARHAND_REDIS_CA"},

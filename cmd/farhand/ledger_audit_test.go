@@ -326,9 +326,9 @@ func (b *ledger) failedOver(from, to time.Time) bool {
 	return b.during(from, to.Add(replicaLag), func(f ledgerFault) bool { return f.failover })
 }
 
-// forgotten reports whether what the store acknowledged between from and to may have been lost before until.
+// forgotten reports whether calls that the store acknowledged between from and to may have been lost before until.
 func (b *ledger) forgotten(from, to, until time.Time) bool {
-	return b.wiped(from, until) || b.failedOver(from, to)
+	return b.wiped(from, until) || !b.confirms && b.failedOver(from, to)
 }
 
 func (b *ledger) stopped(from, to time.Time) bool {

@@ -23,6 +23,8 @@ type ledger struct {
 	seen    []ledgerRecord
 	ruled   []ledgerRuling
 	events  map[string][]string // of a call, as its log had them in the end: states, and a point for each report
+
+	confirms bool // the store confirms calls only when a replica has them
 }
 
 // ledgerCall is one request and what its caller heard.

@@ -116,6 +116,8 @@ type Options struct {
 	Log  *slog.Logger // default: discard
 
 	Timeout time.Duration // of dialling, of one read and of one write; default DefaultTimeout
+
+	Replicas int // how many replicas Conn.Confirm waits for; default: none
 }
 
 // Conn is a connection to the servers of a fleet: a pool for commands, a pool for sessions, and a way to open further
@@ -126,6 +128,8 @@ type Conn struct {
 	sessions redis.UniversalClient
 	opening  sender // over sessions
 	forms    *Forms
+	replicas int // see Confirm
+	confirms *Together[*confirmation]
 	warnings []string
 	close    func() error
 }
@@ -141,7 +145,7 @@ func Dial(ctx context.Context, o Options, scripts ...*Scripts) (*Conn, error) {
 	}
 	redis.SetLogger(clientLog{o.Log})
 	c := newConn(addr)
-	c.forms = NewForms(o.Log)
+	c.forms, c.replicas = NewForms(o.Log), o.Replicas
 	if o.Hook != nil {
 		c.client.AddHook(o.Hook)
 		c.sessions.AddHook(o.Hook)
@@ -174,6 +178,7 @@ func newConn(addr address) *Conn {
 		addr: addr, client: newClient(addr, commandPool), sessions: newClient(addr, sessionPool),
 		forms: NewForms(slog.New(slog.DiscardHandler)),
 	}
+	c.confirms = c.newConfirms()
 	c.opening = alone(c.sessions)
 	if !c.IsCluster() { // in a cluster, a member that hangs would delay commands for the others
 		c.opening = newTogether(alone(c.sessions)).exec
