@@ -273,7 +273,9 @@ func (i *Invoker) queueWaiting(ctx context.Context, h waiting, call *waitingCall
 	case call.Queue.IsZero():
 		return nil
 	case !h.expires.IsZero():
-		registers := errors.Is(err, registry.CodeToolNotFound) && time.Since(h.connected) < registerTime
+		// Of many devices that come back at once, the store has the tools late.
+		registers := errors.Is(err, registry.CodeToolNotFound) &&
+			(time.Since(h.connected) < registerTime || h.offers(call.Tool))
 		if isAway(err) || isBlocked(err) || registers {
 			return &registry.QueuedAgain{Until: h.expires}
 		}
@@ -294,9 +296,11 @@ func (i *Invoker) queueWaiting(ctx context.Context, h waiting, call *waitingCall
 
 // StartQueued gives the first call of a device's queue to the device, whose session is on this pod. It reports whether
 // the call still waited.
-func (i *Invoker) StartQueued(ctx context.Context, to registry.Session, c registry.QueuedCall) (bool, error) {
+func (i *Invoker) StartQueued(
+	ctx context.Context, to registry.Session, offers func(tool string) bool, c registry.QueuedCall,
+) (bool, error) {
 	return i.startWaiting(ctx, waiting{
 		tenant: c.Tenant, callID: c.CallID, since: c.Since, expires: c.Expires, session: to.Key.Session,
-		connected: to.ConnectedAt,
+		connected: to.ConnectedAt, offers: offers,
 	}, c.Request)
 }

@@ -77,12 +77,13 @@ func (i *Invoker) StartDeferred(ctx context.Context, a registry.Approval, reques
 type waiting struct {
 	tenant, callID string
 	since          time.Time
-	expires        time.Time // of a queued call, by the store's clock; zero: it is not queued
-	asked          time.Time // when this pod asked the store to begin it, by the pod's clock
-	approver       string    // as of prepared
-	session        string    // that its device has now; empty: as requested
-	connected      time.Time // since when; with session
-	refused        error     // why it must not start; nil: it may
+	expires        time.Time              // of a queued call, by the store's clock; zero: it is not queued
+	asked          time.Time              // when this pod asked the store to begin it, by the pod's clock
+	approver       string                 // as of prepared
+	session        string                 // that its device has now; empty: as requested
+	connected      time.Time              // since when; with session
+	offers         func(tool string) bool // whether the device has registered a tool; with session
+	refused        error                  // why it must not start; nil: it may
 }
 
 // overdue reports whether a queued call that the store has begun has expired since. It compares no clocks: the store

@@ -46,7 +46,9 @@ type stuckStarter struct {
 	others  chan registry.QueuedCall
 }
 
-func (s *stuckStarter) StartQueued(_ context.Context, _ registry.Session, c registry.QueuedCall) (bool, error) {
+func (s *stuckStarter) StartQueued(
+	_ context.Context, _ registry.Session, _ func(string) bool, c registry.QueuedCall,
+) (bool, error) {
 	if c.Tenant == "hostile" {
 		s.began.Add(1)
 		<-s.release

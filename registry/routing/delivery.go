@@ -137,7 +137,8 @@ func (q *Queue) drain(l *LocalSession, device string) {
 func (q *Queue) deliver(l *LocalSession, c registry.QueuedCall) time.Duration {
 	ctx, cancel := context.WithTimeout(q.ctx, storeTimeout)
 	defer cancel()
-	begun, err := q.serves().StartQueued(ctx, l.Session(), c)
+	offers := func(tool string) bool { _, ok := l.Tool(tool); return ok }
+	begun, err := q.serves().StartQueued(ctx, l.Session(), offers, c)
 	if err != nil {
 		q.log.Debug("queued call not started; the pod retries", "call", c.CallID, "error", err)
 		return queueRetry

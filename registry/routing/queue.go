@@ -50,7 +50,10 @@ const (
 // QueueStarter starts the first call of a queue on this pod, and reports whether it did: the record of the call decides
 // which pod starts it, and whether it may still run. It ends a call that must not run.
 type QueueStarter interface {
-	StartQueued(ctx context.Context, to registry.Session, c registry.QueuedCall) (begun bool, err error)
+	// offers reports whether the device has registered a tool here, which the store may not know yet.
+	StartQueued(
+		ctx context.Context, to registry.Session, offers func(tool string) bool, c registry.QueuedCall,
+	) (begun bool, err error)
 
 	// WakeDevice is called when a device has left while calls wait for it. It must not block.
 	WakeDevice(ctx context.Context, tenant, deviceID string)
