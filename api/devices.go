@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/api/wire"
+	"github.com/farhand/farhand/internal/parallel"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -189,25 +189,21 @@ func (h *handler) lastSeen(
 	ctx context.Context, devices []registry.Credential, now devicesNow,
 ) (map[string]time.Time, error) {
 	seen := make([]time.Time, len(devices))
-	var all errgroup.Group
-	all.SetLimit(sleepingReads)
-	for i, d := range devices {
+	err := parallel.Each(len(devices), sleepingReads, func(i int) error {
+		d := devices[i]
 		if _, online := now.online[d.DeviceID]; online || h.Devices == nil {
-			continue
+			return nil
 		}
-		all.Go(func() error {
-			found, _, err := h.Devices.KnownDevices(ctx, registry.KnownQuery{
-				Tenant: d.Tenant, Target: registry.Target{DeviceID: d.DeviceID}, Limit: sameDevice,
-			})
-			for _, known := range found {
-				if known.Session.Bound && known.LastSeen.After(seen[i]) { // others only say that they have the id
-					seen[i] = known.LastSeen
-				}
-			}
-			return err
+		found, _, err := h.Devices.KnownDevices(ctx, registry.KnownQuery{
+			Tenant: d.Tenant, Target: registry.Target{DeviceID: d.DeviceID}, Limit: sameDevice,
 		})
-	}
-	err := all.Wait()
+		for _, known := range found {
+			if known.Session.Bound && known.LastSeen.After(seen[i]) { // others only say that they have the id
+				seen[i] = known.LastSeen
+			}
+		}
+		return err
+	})
 	by := make(map[string]time.Time)
 	for i, d := range devices {
 		if !seen[i].IsZero() {

@@ -222,8 +222,11 @@ func TestOnlyCarriersKnowMessages(t *testing.T) {
 	}
 }
 
-// maxDependencies bounds the modules that the product imports itself.
-const maxDependencies = 37
+// maxDependencies bounds the modules that the product imports itself. It only falls, unless a decision says what for.
+const maxDependencies = 35
+
+// forTests are the modules that only tests import. No program has them.
+var forTests = []string{"go.uber.org/goleak"}
 
 // TestDependenciesAreDescribed: each module of go.mod that is imported has a row in docs/architecture.md, and no other.
 func TestDependenciesAreDescribed(t *testing.T) {
@@ -245,7 +248,7 @@ func TestDependenciesAreDescribed(t *testing.T) {
 		described = append(described, m[1])
 	}
 	slices.Sort(described)
-	if len(required) == 0 || len(required) > maxDependencies || !slices.Equal(required, described) {
+	if len(required) == 0 || len(required) > maxDependencies+len(forTests) || !slices.Equal(required, described) {
 		t.Errorf("go.mod requires %d modules:\n%s\ndescribed are:\n%s", len(required), strings.Join(required, "\n"),
 			strings.Join(described, "\n"))
 	}
