@@ -383,7 +383,7 @@ func (i *Invoker) deviceApproval(p *prepared, why string) (registry.Approval, er
 		return fail(registry.CodeApprovalDenied, "this gateway has no approver")
 	case p.decided():
 		return fail(registry.CodeApprovalDenied, "does not accept the decision of an approver here")
-	case n == 0 || n > registry.MaxApprovalArgs: // zero: they were dropped when the device got them, because of their size
+	case n == 0 || n > registry.MaxApprovalArgs: // zero: dropped when the device got them, as too large
 		return fail(registry.CodePayloadTooLarge, "its arguments are too large for an approval")
 	}
 	a := approvalOf(inv)

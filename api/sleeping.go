@@ -122,8 +122,8 @@ func (h *handler) eachSleeping(
 	return at, nil
 }
 
-// connected reports for each device whether it has a connection. That of its session counts, too: a device that was paired
-// later is remembered as what it was before, under the same session.
+// connected reports for each device whether it has a connection. A connection of its session also counts: a device that
+// was paired later is remembered as what it was before, under the same session.
 func (h *handler) connected(ctx context.Context, devices []registry.KnownDevice) ([]bool, error) {
 	connected := make([]bool, len(devices))
 	err := parallel.Each(len(devices), sleepingReads, func(i int) error {

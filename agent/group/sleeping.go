@@ -53,7 +53,7 @@ type withSleeping struct {
 	query     registry.KnownQuery
 	tool      string
 	seed      maphash.Seed
-	seen      map[uint64]struct{} // hashes of the devices that next returned: 8 bytes each, so that none is called twice
+	seen      map[uint64]struct{} // hashes of the devices that next returned, so that none is called twice
 
 	page  []registry.KnownDevice
 	last  bool // there is no further page

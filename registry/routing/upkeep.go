@@ -189,7 +189,7 @@ func (p *Pod) restore(ctx context.Context, key registry.Key) error {
 		p.logStore(ctx, "session not restored", err)
 	default:
 		p.counts.add(&p.counts.SessionsRestored, 1)
-		p.devices.note(l, time.Now()) // the store has lost its memory of the device, too
+		p.devices.note(l, time.Now()) // the store has also lost its memory of the device
 	}
 	return err
 }

@@ -30,7 +30,7 @@ type program struct {
 	stdin string
 	limit int           // bytes of standard output; zero: maxOutput. More is an error
 	time  time.Duration // after which it is killed; zero: programTime
-	both  bool          // standard error is output, too
+	both  bool          // standard error is also output
 }
 
 // look returns the path of a program, or "" if this machine does not have it.
