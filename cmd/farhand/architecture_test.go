@@ -103,6 +103,26 @@ var arrows = map[string][]string{
 	"sdk":      {"ws/client"}, // has tests only, and what they share
 }
 
+// siblings are the imports allowed between packages of one of the rooms agent/access and internal, which have many small
+// packages. A package without a row imports none of them. internal/metrics reads the counters of all, and is left out.
+var siblings = map[string][]string{
+	"agent/access/approval": {"auth", "policy"},
+	"agent/access/budget":   {"auth"},
+	"agent/access/erasure":  {"auth"},
+	"agent/access/jwt":      {"auth"},
+	"agent/access/pairing":  {"auth", "policy"},
+	"agent/access/policy":   {"auth"},
+	"agent/access/usage":    {"auth"},
+	"internal/certificate":  {"pause"},
+	"internal/chromiumtest": {"testkit"},
+	"internal/egress":       {"publicnet"},
+	"internal/envconf":      {"bytesize", "days", "secret"},
+	"internal/gcfloor":      {"pause"},
+	"internal/listener":     {"share"},
+	"internal/otlp":         {"pause", "trace"},
+	"internal/reload":       {"pause"},
+}
+
 // owned are the libraries that only some rooms may import, so that no other depends on them.
 var owned = map[string][]string{
 	"github.com/olahol/melody":            {"ws"},
@@ -200,6 +220,33 @@ func TestImportsFollowTheArrows(t *testing.T) {
 			if seen[name] && !used[[2]string{name, to}] {
 				t.Errorf("%s imports nothing of %s: take the arrow out", name, to)
 			}
+		}
+	}
+}
+
+func TestSiblingsFollowTheArrows(t *testing.T) {
+	found := map[string][]string{}
+	for _, pkg := range packages(t) {
+		path, _ := strings.CutPrefix(pkg.ImportPath, modulePath+"/")
+		for _, room := range []string{"agent/access/", "internal/"} {
+			if !strings.HasPrefix(path, room) || strings.HasPrefix(path, "internal/metrics") {
+				continue
+			}
+			for _, imported := range pkg.Imports {
+				if name, ok := strings.CutPrefix(imported, modulePath+"/"+room); ok {
+					found[path] = append(found[path], name)
+				}
+			}
+		}
+	}
+	for path, imports := range found {
+		if !slices.Equal(imports, siblings[path]) {
+			t.Errorf("%s imports of its siblings %v; allowed are %v", path, imports, siblings[path])
+		}
+	}
+	for path := range siblings {
+		if found[path] == nil {
+			t.Errorf("%s imports none of its siblings: take the row out", path)
 		}
 	}
 }
