@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/farhand/farhand/agent/blobs"
 	"github.com/farhand/farhand/agent/sandbox/docker"
 	"github.com/farhand/farhand/agent/sandbox/host"
@@ -20,6 +18,7 @@ import (
 	"github.com/farhand/farhand/agent/tools/browser"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/internal/listener"
+	"github.com/farhand/farhand/internal/parallel"
 	"github.com/farhand/farhand/redisstore"
 )
 
@@ -100,22 +99,18 @@ func (c Config) probes(unread error, program host.Program) []probe {
 // runProbes runs probes, several at a time, and returns their findings in the order of the table.
 func runProbes(ctx context.Context, cfg Config, table []probe) []Finding {
 	all := make([]Finding, len(table))
-	var running errgroup.Group
-	running.SetLimit(maxProbes)
-	for i, p := range table {
-		running.Go(func() error {
-			ctx, cancel := context.WithTimeout(ctx, p.limit)
-			defer cancel()
-			text, err := p.look(ctx, cfg)
-			if err != nil {
-				text = err.Error()
-			}
-			_, works := errors.AsType[notable](err)
-			all[i] = Finding{Part: p.part, OK: err == nil, Needed: p.needed && !works, Text: text}
-			return nil
-		})
-	}
-	_ = running.Wait() // no probe returns an error
+	_ = parallel.Each(len(table), maxProbes, func(i int) error { // no probe returns an error
+		p := table[i]
+		ctx, cancel := context.WithTimeout(ctx, p.limit)
+		defer cancel()
+		text, err := p.look(ctx, cfg)
+		if err != nil {
+			text = err.Error()
+		}
+		_, works := errors.AsType[notable](err)
+		all[i] = Finding{Part: p.part, OK: err == nil, Needed: p.needed && !works, Text: text}
+		return nil
+	})
 	return all
 }
 

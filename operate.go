@@ -3,12 +3,15 @@ package farhand
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"runtime/metrics"
 	"time"
 
+	"github.com/farhand/farhand/agent/access/erasure"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/api/wire"
+	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -83,4 +86,87 @@ func usedMemory() int64 {
 	samples := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(samples)
 	return int64(samples[0].Value.Uint64() - samples[1].Value.Uint64())
+}
+
+// Imported says what Import did with the keys of an export, by what they hold.
+type Imported = redisstore.Imported
+
+// errNoRedis is the error for a configuration whose data is in a file.
+var errNoRedis = errors.New("FARHAND_REDIS_URL is not set: this copies what is in Redis. A gateway without Redis " +
+	"keeps its data in a file: curl -H \"Authorization: Bearer $FARHAND_TOKEN\" -o farhand.db URL/api/backup copies it")
+
+// Export writes what is in Redis and cannot be made again: credentials, grants, conversations, audit logs, usage and
+// revocations, of all tenants (docs/backup.md). It needs no pod, and may run beside them. It returns how many keys it
+// wrote, by what they hold.
+func Export(ctx context.Context, cfg Config, w io.Writer) (map[string]int, error) {
+	conn, err := cfg.dialRedis(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return conn.Export(ctx, w)
+}
+
+// CheckExport reads an export to its end, without a store. It fails if the export is not whole or of a newer release.
+func CheckExport(r io.Reader) error { return redisstore.CheckExport(r) }
+
+// Import writes an export into Redis. It can be repeated, and may run beside pods. Documents and conversations that
+// have another value there stay as they are, unless overwrite is set. Check the export before.
+func Import(ctx context.Context, cfg Config, r io.Reader, overwrite bool) (Imported, error) {
+	conn, err := cfg.dialRedis(ctx)
+	if err != nil {
+		return Imported{}, err
+	}
+	defer conn.Close()
+	return conn.Import(ctx, r, overwrite)
+}
+
+// dialRedis connects to the configured Redis alone.
+func (c Config) dialRedis(ctx context.Context) (*redisstore.Conn, error) {
+	if c.RedisURL == "" {
+		return nil, errNoRedis
+	}
+	conn, err := redisstore.Dial(ctx, c.redis())
+	if err != nil {
+		return nil, explainRedis(err)
+	}
+	return conn, nil
+}
+
+func (g *Gateway) erasure(store registry.Store) *erasure.Service {
+	limits := g.cfg.storeLimits().WithDefaults()
+	return erasure.New(erasure.Config{
+		Store: store, AuditTTL: limits.AuditTTL, ChangeTTL: limits.ChangeTTL, ActivityTTL: limits.ActivityTTL,
+		HistoryTTL: limits.HistoryTTL, PlaceTTL: limits.PlaceTTL, SessionTTL: limits.SessionTTL,
+	})
+}
+
+// erasing returns the function that hides the memories of tools before a conversation is erased. If it fails, the
+// deletion fails: memories that outlive it would be readable in the next conversation of that name.
+func (g *Gateway) erasing(store registry.Store) func(context.Context, registry.Key) error {
+	return func(ctx context.Context, key registry.Key) error {
+		return store.EraseToolMemories(ctx, key, g.cfg.HistoryTTL)
+	}
+}
+
+// erasedTimeout is how long the rest of an erased conversation may take to remove.
+const erasedTimeout = 5 * time.Second
+
+// erased returns the function that removes what else there is of an erased conversation. It continues after the request
+// ends.
+func (g *Gateway) erased(store registry.Store) func(context.Context, registry.Key) {
+	return func(ctx context.Context, key registry.Key) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), erasedTimeout)
+		defer cancel()
+		// Again, for what a turn stored that began before the conversation was erased.
+		if err := store.EraseToolMemories(ctx, key, g.cfg.HistoryTTL); err != nil {
+			g.log.Warn("memories that tools stored during a deletion not removed; tools can read them until they expire",
+				"session", key.Session, "error", err)
+		}
+		if err := store.DropBlobsOf(ctx, key); err != nil {
+			g.log.Warn("files of a deleted conversation not removed; they are readable until they expire",
+				"session", key.Session, "error", err)
+		}
+		g.pod.Places.Erased(ctx, key)
+	}
 }

@@ -7,28 +7,22 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/auth"
-	"github.com/farhand/farhand/agent/access/erasure"
+	"github.com/farhand/farhand/agent/access/budget"
 	"github.com/farhand/farhand/agent/access/pairing"
-	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/chat/loopguard"
-	"github.com/farhand/farhand/agent/hooks"
-	"github.com/farhand/farhand/agent/provider"
-	"github.com/farhand/farhand/agent/sandbox"
-	"github.com/farhand/farhand/agent/sandbox/host"
 	"github.com/farhand/farhand/agent/schema"
-	"github.com/farhand/farhand/agent/tools/upstream"
+	"github.com/farhand/farhand/agent/wake"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/internal/days"
 	"github.com/farhand/farhand/internal/listener"
+	"github.com/farhand/farhand/internal/reload"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
@@ -263,240 +257,107 @@ func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
 	return handler, nil
 }
 
-func (g *Gateway) erasure(store registry.Store) *erasure.Service {
-	limits := g.cfg.storeLimits().WithDefaults()
-	return erasure.New(erasure.Config{
-		Store: store, AuditTTL: limits.AuditTTL, ChangeTTL: limits.ChangeTTL, ActivityTTL: limits.ActivityTTL,
-		HistoryTTL: limits.HistoryTTL, PlaceTTL: limits.PlaceTTL, SessionTTL: limits.SessionTTL,
-	})
-}
-
-// erasing returns the function that hides the memories of tools before a conversation is erased. If it fails, the
-// deletion fails: memories that outlive it would be readable in the next conversation of that name.
-func (g *Gateway) erasing(store registry.Store) func(context.Context, registry.Key) error {
-	return func(ctx context.Context, key registry.Key) error {
-		return store.EraseToolMemories(ctx, key, g.cfg.HistoryTTL)
-	}
-}
-
-// erasedTimeout is how long the rest of an erased conversation may take to remove.
-const erasedTimeout = 5 * time.Second
-
-// erased returns the function that removes what else there is of an erased conversation. It continues after the request
-// ends.
-func (g *Gateway) erased(store registry.Store) func(context.Context, registry.Key) {
-	return func(ctx context.Context, key registry.Key) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), erasedTimeout)
-		defer cancel()
-		// Again, for what a turn stored that began before the conversation was erased.
-		if err := store.EraseToolMemories(ctx, key, g.cfg.HistoryTTL); err != nil {
-			g.log.Warn("memories that tools stored during a deletion not removed; tools can read them until they expire",
-				"session", key.Session, "error", err)
-		}
-		if err := store.DropBlobsOf(ctx, key); err != nil {
-			g.log.Warn("files of a deleted conversation not removed; they are readable until they expire",
-				"session", key.Session, "error", err)
-		}
-		g.pod.Places.Erased(ctx, key)
-	}
-}
-
-// openHooks returns the custom hooks in the order in which they run before a call: those of the program, then those of
-// the file.
-func (g *Gateway) openHooks() ([]agent.Hook, error) {
-	all := slices.Clone(g.settings.hooks)
-	if g.cfg.HooksFile == "" {
-		return all, nil
-	}
-	configs, err := hooks.Load(g.cfg.HooksFile)
-	if err != nil {
-		return nil, fmt.Errorf("FARHAND_HOOKS_FILE: %w", err)
-	}
-	for _, c := range configs {
-		h, err := hooks.New(c, g.log)
-		if err != nil {
-			return nil, fmt.Errorf("FARHAND_HOOKS_FILE: %w", err)
-		}
-		g.webhooks = append(g.webhooks, h)
-		if !h.Notifies() {
-			all = append(all, h)
-		}
-	}
-	return all, nil
-}
-
-// approvalRequested notifies the hooks of the file that a call needs an approval. The notification has a link if the
-// gateway's URL is known. Calls start only after all hooks exist.
-func (g *Gateway) approvalRequested(a registry.Approval) {
-	url := g.cfg.publicURL()
-	if url != "" {
-		url += "/api/approvals/" + a.ID
-	}
-	for _, h := range g.webhooks {
-		h.ApprovalRequested(a, url)
-	}
-}
-
-func (g *Gateway) modelNames() []string {
-	var names []string
-	for _, m := range g.settings.models {
-		names = append(names, m.Name())
-	}
-	return append(names, g.cfg.Models...)
-}
-
-func (g *Gateway) hasModel() bool { return len(g.cfg.Models)+len(g.settings.models) > 0 }
-
-// openAgent returns the agent that holds conversations, or nil without a model.
-func (g *Gateway) openAgent(
-	store registry.Store, invoker *agent.Invoker, rules *agent.Policy, localTools *agent.LocalTools,
-) (chat.Agent, error) {
-	if !g.hasModel() {
-		return nil, nil
-	}
-	toolSets := agent.NewToolSets(agent.ToolSetsConfig{
-		Invoker: invoker, Directory: store, Policy: rules, LocalTools: localTools, OtherSessions: g.cfg.OtherSessions,
-		Approvals: true, Devices: store, Log: g.log,
-	})
-	models := append([]provider.Model(nil), g.settings.models...)
-	if g.cfg.ModelPrices != "" {
-		g.monitor.set.Turns.Price = func(model string, u provider.Usage) (float64, bool) {
-			price, ok := g.prices.Of(model)
-			return float64(price.Cost(u.Input, u.Output)) / 1e6, ok
-		}
-	}
-	var err error
-	g.chat, err = chat.NewEngine(chat.Config{
-		Models: append(models, g.cfg.models(g.log)...), Store: store, Budget: g.pod.History,
-		ModelBudget: g.budgets,
-		OpenTools:   func(sc agent.SessionContext) chat.Tools { return toolSets.Open(sc) },
-		Activity:    turnActivity{g.monitor.set.Turns, g.pod.Calls, g.usage},
-		System:      g.cfg.SystemPrompt, SystemFor: g.settings.system, Files: g.files, Calls: g.pod.Calls,
-		Limits: g.cfg.Turns,
-		Log:    g.log,
+// openWakes builds what wakes sleeping devices.
+func (g *Gateway) openWakes(store registry.Store) (err error) {
+	g.wakes, err = wake.New(wake.Config{
+		Settings: g.cfg.Wake, Store: store, AllowPrivate: g.cfg.PrivateURLs, Log: g.log,
+		Needed: func(ctx context.Context, tenant, deviceID string) (wake.Need, error) {
+			return neededFor(ctx, store, tenant, deviceID)
+		},
+		Queued: store.ScanQueued,
+		Searches: func(ctx context.Context) (bool, error) {
+			live, err := store.Live(ctx)
+			return len(live) > 0 && slices.Min(live) == g.pod.ID(), err
+		},
 	})
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("FARHAND_WAKE_: %w", err)
 	}
-	g.pod.Turns.Serve(g.chat.Abort)
-	g.pod.Places.Serve(registry.PlaceKeeper{Erased: func(_ context.Context, key registry.Key, _ int64) {
-		g.chat.Erased(key)
-	}})
-	return g.chat, nil
-}
-
-// upstreams holds the MCP servers whose tools the gateway offers.
-type upstreams struct {
-	list    []upstream.Server // of the file; nil without one
-	servers *upstream.Servers
-	host    sandbox.Engine // runs those that are programs; nil without an engine
-}
-
-// loadServers reads the file of MCP servers, if one is set.
-func (c Config) loadServers() ([]upstream.Server, error) {
-	if c.MCPServers == "" {
-		return nil, nil
-	}
-	list, err := upstream.Load(c.MCPServers, os.LookupEnv)
-	if err != nil {
-		return nil, fmt.Errorf("FARHAND_MCP_SERVERS: %w", err)
-	}
-	return list, nil
-}
-
-func inSandbox(s upstream.Server) bool { return s.Sandbox }
-func isProgram(s upstream.Server) bool { return s.Command != nil && !s.Sandbox }
-
-// openUpstreams starts connecting to the MCP servers, and adds their tools to the local ones.
-func (g *Gateway) openUpstreams(a *core) error {
-	u := &g.upstreams
-	if len(u.list) == 0 {
-		return nil
-	}
-	allowAll, err := policy.New(policy.Options{}) // the policy's registration rules are for devices
-	if err != nil {
-		return err
-	}
-	cfg := upstream.Config{
-		Servers: u.list, Version: g.settings.version, Log: g.log,
-		Sandbox: g.builtins.sandbox, NoSandbox: g.builtins.noSandbox,
-		Limits:    sandbox.Limits{Memory: g.cfg.ProgramMemory, Processes: g.cfg.Processes},
-		Admission: agent.NewAdmission(allowAll, a.schemas, g.cfg.admissionLimits(), g.builtinNames(a.localTools)...),
-	}
-	if g.builtins.workspaces != nil {
-		cfg.Workspaces = g.builtins.workspaces
-	}
-	if slices.ContainsFunc(u.list, isProgram) {
-		if cfg.Host, cfg.NoHost, err = openHost(g.settings.program); err != nil {
-			return err
-		}
-		u.host = cfg.Host
-	}
-	u.servers = upstream.New(cfg)
-	a.localTools = a.localTools.WithLive(u.servers)
 	return nil
 }
 
-// openHost opens the engine that runs MCP servers on this machine. If there is none, it returns nil and the reason.
-func openHost(p host.Program) (sandbox.Engine, string, error) {
-	engine, err := host.New(host.Config{Program: p})
-	switch {
-	case errors.Is(err, sandbox.ErrUnavailable):
-		return nil, err.Error(), nil
-	case err != nil:
-		return nil, "", err
+// neededTools is how many queued calls are read for the names of their tools.
+const neededTools = 16
+
+// neededFor reports which calls wait for a device that is not connected, or whose app is in the background.
+func neededFor(ctx context.Context, store registry.Store, tenant, deviceID string) (need wake.Need, err error) {
+	target := registry.Target{DeviceID: deviceID}
+	connected, _, err := store.List(ctx, registry.Query{Tenant: tenant, Target: target, Limit: 1})
+	if err != nil || len(connected) > 0 && !connected[0].Session.InBackground() {
+		return need, err
 	}
-	return engine, "", nil
+	known, _, err := store.KnownDevices(ctx, registry.KnownQuery{Tenant: tenant, Target: target})
+	if err != nil {
+		return need, err
+	}
+	for i := range known {
+		ids, err := store.QueueOf(ctx, tenant, known[i].Session.DeviceKey(), neededTools)
+		if err != nil {
+			return need, err
+		}
+		need.Calls += len(ids)
+		for _, id := range ids {
+			rec, err := store.ReadCall(ctx, tenant, id)
+			if err == nil && !slices.Contains(need.Tools, rec.Tool) {
+				need.Tools = append(need.Tools, rec.Tool)
+			}
+		}
+	}
+	need.Wanted = need.Calls > 0
+	return need, nil
 }
 
-// prefixes returns the prefixes that names of devices' tools must not have.
-func (u *upstreams) prefixes() []string {
-	var all []string
-	for _, s := range u.list {
-		all = append(all, upstream.Prefix(s.Name)+"*")
-	}
-	return all
-}
-
-// close ends the connections and the programs.
-func (u *upstreams) close(ctx context.Context) error {
-	var errs []error
-	if u.servers != nil {
-		errs = append(errs, u.servers.Close(ctx))
-	}
-	if u.host != nil {
-		errs = append(errs, u.host.Close(ctx))
-	}
-	return errors.Join(errs...)
-}
-
-// checkServers connects to each MCP server of the file once.
-func checkServers(ctx context.Context, cfg Config, program host.Program) (string, error) {
-	list, err := cfg.loadServers()
-	if err != nil || len(list) == 0 {
-		return "none are configured (FARHAND_MCP_SERVERS)", err
-	}
-	probe := upstream.Config{}
-	if slices.ContainsFunc(list, isProgram) {
-		if probe.Host, probe.NoHost, err = openHost(program); err != nil {
-			return "", err
+// openBudgets builds what holds tenants and identities to their budgets, with the prices of models.
+func (g *Gateway) openBudgets(store registry.Store) error {
+	g.prices = new(budget.Prices)
+	if path := g.cfg.ModelPrices; path != "" {
+		prices, err := budget.OpenPrices(path, reload.DefaultInterval, g.log)
+		if err != nil {
+			return fmt.Errorf("FARHAND_MODEL_PRICES_FILE: %w", err)
 		}
-		if probe.Host != nil {
-			defer probe.Host.Close(context.WithoutCancel(ctx))
+		g.prices = prices
+		for _, model := range g.modelNames() {
+			if _, ok := prices.Of(model); !ok {
+				g.log.Warn("a model has no price in FARHAND_MODEL_PRICES_FILE; it costs nothing", "model", model)
+			}
 		}
 	}
-	names := make([]string, len(list))
-	for i, s := range list {
-		names[i] = s.Name
-	}
-	return eachOf(names, func(i int) (string, error) {
-		if list[i].Sandbox {
-			return "not checked here: its program runs in the sandbox", nil
-		}
-		text, err := upstream.Probe(ctx, probe, list[i])
-		if err != nil && list[i].Optional {
-			return err.Error(), nil
-		}
-		return text, err
+	g.budgets = budget.New(budget.Config{
+		Store: store, Prices: g.prices, Open: g.cfg.LimitsFail == limitsOpen, Audit: g.audit, Warn: g.budgetReached,
+		Log: g.log,
 	})
+	return nil
+}
+
+// closeBudgets writes what was spent last. It must run after all calls and turns have ended, and before the audit log
+// closes.
+func (g *Gateway) closeBudgets(ctx context.Context) error {
+	if g.prices != nil {
+		g.prices.Close()
+	}
+	if g.budgets == nil {
+		return nil
+	}
+	return g.budgets.Close(ctx)
+}
+
+// callBytes counts the bytes of calls. It implements agent.Meter.
+type callBytes struct{ budgets *budget.Ledger }
+
+// CallEnded implements agent.Meter.
+func (c callBytes) CallEnded(end agent.CallEnd) {
+	if end.Outcome != agent.OutcomeReplayed { // counted when it ran
+		c.budgets.CallEnded(end.Owner, int64(end.BytesIn)+int64(end.BytesOut))
+	}
+}
+
+// budgetReached records in the activity feed of a tenant that a share of a budget is spent. Users see events of their
+// own budgets only.
+func (g *Gateway) budgetReached(e budget.Event) {
+	a := registry.Activity{Tenant: e.Tenant, Type: registry.ActivityBudgetWarning, Reason: e.Text()}
+	if e.Percent == 100 {
+		a.Type = registry.ActivityBudgetSpent
+	}
+	a.UserID, _ = strings.CutPrefix(e.Identity, "user:")
+	g.pod.Calls.Note(a)
 }

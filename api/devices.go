@@ -3,17 +3,18 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/api/wire"
+	"github.com/farhand/farhand/internal/parallel"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -189,25 +190,21 @@ func (h *handler) lastSeen(
 	ctx context.Context, devices []registry.Credential, now devicesNow,
 ) (map[string]time.Time, error) {
 	seen := make([]time.Time, len(devices))
-	var all errgroup.Group
-	all.SetLimit(sleepingReads)
-	for i, d := range devices {
+	err := parallel.Each(len(devices), sleepingReads, func(i int) error {
+		d := devices[i]
 		if _, online := now.online[d.DeviceID]; online || h.Devices == nil {
-			continue
+			return nil
 		}
-		all.Go(func() error {
-			found, _, err := h.Devices.KnownDevices(ctx, registry.KnownQuery{
-				Tenant: d.Tenant, Target: registry.Target{DeviceID: d.DeviceID}, Limit: sameDevice,
-			})
-			for _, known := range found {
-				if known.Session.Bound && known.LastSeen.After(seen[i]) { // others only say that they have the id
-					seen[i] = known.LastSeen
-				}
-			}
-			return err
+		found, _, err := h.Devices.KnownDevices(ctx, registry.KnownQuery{
+			Tenant: d.Tenant, Target: registry.Target{DeviceID: d.DeviceID}, Limit: sameDevice,
 		})
-	}
-	err := all.Wait()
+		for _, known := range found {
+			if known.Session.Bound && known.LastSeen.After(seen[i]) { // others only say that they have the id
+				seen[i] = known.LastSeen
+			}
+		}
+		return err
+	})
 	by := make(map[string]time.Time)
 	for i, d := range devices {
 		if !seen[i].IsZero() {
@@ -281,4 +278,72 @@ func (h *handler) approveTools(c *gin.Context, _ *params) error {
 	return h.onDevice(c, func(ctx context.Context, by pairing.Approver, id string) (pairing.Device, error) {
 		return h.Pairing.ApproveTools(ctx, by, id, approve, reject)
 	})
+}
+
+const pathDefaultDevice = "/api/users/:id/default-device"
+
+// ofUser returns the user of the path, if the caller is that user or an admin.
+func ofUser(c *gin.Context) (auth.Identity, string, error) {
+	who, user := caller(c), c.Param("id")
+	change := registry.CredentialChange{Tenant: who.Tenant, Kind: registry.ChangeUser, ID: user}
+	if err := change.Validate(); err != nil {
+		return who, "", err
+	}
+	if !who.Admin && who.User != user {
+		return who, "", auth.NeedRole(who, auth.NameAdmin)
+	}
+	return who, user, nil
+}
+
+func (h *handler) getDefaultDevice(c *gin.Context, _ *params) error {
+	who, user, err := ofUser(c)
+	if err != nil {
+		return err
+	}
+	device, err := h.Defaults.DefaultDevice(storeContext(c), who.Tenant, user)
+	if err != nil {
+		return err
+	}
+	return h.respond(c, wire.DefaultDevice{DeviceID: device})
+}
+
+func parseDefaultDevice(body []byte) (string, error) {
+	r, err := readStrict[wire.DefaultDevice](orNothing(body), nil)
+	if err == nil && r.said.DeviceID == "" {
+		err = missing("device_id")
+	}
+	if err != nil {
+		return "", err
+	}
+	return r.said.DeviceID, registry.Session{DeviceID: r.said.DeviceID}.ValidateAttributes()
+}
+
+func (h *handler) setDefaultDevice(c *gin.Context, _ *params) error {
+	who, user, err := ofUser(c)
+	if err != nil {
+		return err
+	}
+	device, err := readAs(h, c, parseDefaultDevice)
+	if err != nil {
+		return err
+	}
+	if err := h.Defaults.SetDefaultDevice(storeContext(c), who.Tenant, user, device); err != nil {
+		return err
+	}
+	noteAudit(c, auditDetail{target: user, device: device})
+	return h.writeJSON(c, http.StatusOK, wire.DefaultDevice{DeviceID: device})
+}
+
+func (h *handler) dropDefaultDevice(c *gin.Context, _ *params) error {
+	who, user, err := ofUser(c)
+	if err != nil {
+		return err
+	}
+	err = h.Defaults.DropDefaultDevice(storeContext(c), who.Tenant, user)
+	if err != nil && !errors.Is(err, registry.ErrNoDefault) {
+		return err
+	}
+	noteAudit(c, auditDetail{target: user})
+	c.Status(http.StatusNoContent)
+	return nil
 }

@@ -5,11 +5,11 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/api/wire"
+	"github.com/farhand/farhand/internal/parallel"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -122,25 +122,21 @@ func (h *handler) eachSleeping(
 	return at, nil
 }
 
-// connected reports for each device whether it has a connection. That of its session counts, too: a device that was paired
-// later is remembered as what it was before, under the same session.
+// connected reports for each device whether it has a connection. A connection of its session also counts: a device that
+// was paired later is remembered as what it was before, under the same session.
 func (h *handler) connected(ctx context.Context, devices []registry.KnownDevice) ([]bool, error) {
 	connected := make([]bool, len(devices))
-	var all errgroup.Group
-	all.SetLimit(sleepingReads)
-	for i := range devices {
-		all.Go(func() error {
-			s := &devices[i].Session
-			found, _, err := h.Directory.List(ctx, registry.Query{
-				Tenant: s.Tenant, Target: registry.Target{DeviceID: s.DeviceID}, Limit: sameDevice,
-			})
-			for _, e := range found {
-				connected[i] = connected[i] || e.Session.DeviceKey() == s.DeviceKey() || e.Session.Key == s.Key
-			}
-			return err
+	err := parallel.Each(len(devices), sleepingReads, func(i int) error {
+		s := &devices[i].Session
+		found, _, err := h.Directory.List(ctx, registry.Query{
+			Tenant: s.Tenant, Target: registry.Target{DeviceID: s.DeviceID}, Limit: sameDevice,
 		})
-	}
-	return connected, all.Wait()
+		for _, e := range found {
+			connected[i] = connected[i] || e.Session.DeviceKey() == s.DeviceKey() || e.Session.Key == s.Key
+		}
+		return err
+	})
+	return connected, err
 }
 
 // listToolsOf serves the flat list of tools for a presence: the connected devices first, then the sleeping ones.

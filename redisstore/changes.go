@@ -101,7 +101,7 @@ func (s *Store) parseChange(place string, fields map[string]string) (registry.Cr
 	}
 	at := time.UnixMilli(id.Milli).UTC()
 	if s.conn.Forms().Check(redisconn.FormChange, fields[redisconn.FormField]) != nil {
-		return registry.CredentialChange{Place: id, At: at}, nil // before its signature, which may have another form, too
+		return registry.CredentialChange{Place: id, At: at}, nil // before its signature, which may also have another form
 	}
 	if !s.signer.OpenEntry(at, fields["s"], fields["t"], fields["k"], fields["i"], fields["r"], fields["d"]) {
 		return registry.CredentialChange{Place: id, Seq: redisconn.Int(fields["q"]), At: at}, nil

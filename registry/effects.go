@@ -1,9 +1,6 @@
 package registry
 
-import (
-	"slices"
-	"time"
-)
+import "slices"
 
 // EffectClass is what a call of a tool does outside the gateway.
 type EffectClass string
@@ -60,14 +57,6 @@ const (
 	effectsWeight = 128 // bytes of declared effects in a session's budget
 	tagWeight     = 20  // bytes of a tag besides its text
 )
-
-// Typical returns how long a call usually takes; zero: unknown.
-func (e *Effects) Typical() time.Duration {
-	if e == nil {
-		return 0
-	}
-	return time.Duration(e.TypicalMS) * time.Millisecond
-}
 
 // Is reports whether the tool declares this class.
 func (e *Effects) Is(class EffectClass) bool { return e != nil && e.Class == class }

@@ -240,3 +240,64 @@ type Store interface {
 
 // ErrNotOwner is returned for fenced writes of a claim that is no longer current.
 var ErrNotOwner = Errorf(CodeNotOwner, "The session belongs to a newer connection.")
+
+// PersonalKind is a kind of data about a user that an EraseStore can find.
+type PersonalKind string
+
+// The kinds.
+const (
+	PersonalApprovals     PersonalKind = "approvals"     // asked by the user, or for the user's devices
+	PersonalCalls         PersonalKind = "calls"         // records, logs and idempotency keys of the user's calls
+	PersonalContinuations PersonalKind = "continuations" // owners of continuations
+	PersonalDefault       PersonalKind = "default_device"
+	PersonalMemories      PersonalKind = "tool_memories" // of local tools, for the user
+	PersonalUsage         PersonalKind = "usage"         // rows of all days
+	PersonalWakes         PersonalKind = "wakes"         // how the user's devices are woken
+)
+
+// PersonalKinds returns all kinds.
+func PersonalKinds() []PersonalKind {
+	return []PersonalKind{
+		PersonalApprovals, PersonalCalls, PersonalContinuations, PersonalDefault, PersonalMemories,
+		PersonalUsage, PersonalWakes,
+	}
+}
+
+// EraseStore removes what the store has about a user. What is not found by a user has methods of its own:
+// credentials, grants, conversations.
+type EraseStore interface {
+	// EraseOf removes all data of a kind about a user of a tenant, page by page, and returns how much it removed. After
+	// an error, some is removed; the next attempt removes the rest. It may be slow.
+	EraseOf(ctx context.Context, tenant, user string, kind PersonalKind) (int, error)
+}
+
+// ContinuationsOf returns the owner of a user's continuations.
+func ContinuationsOf(tenant, user string) ContinuationOwner {
+	return ContinuationOwner{Tenant: tenant, User: "user:" + user}
+}
+
+// Bounds of default devices.
+const (
+	MaxDefaults = 100_000              // of a tenant
+	DefaultLife = 365 * 24 * time.Hour // since the default was set, or used in the second half of its life
+)
+
+// DefaultStore keeps the default device of each user: the one that is called if several devices of the user match.
+type DefaultStore interface {
+	// DefaultDevice returns the device id of a user's default. It fails with ErrNoDefault if there is none.
+	DefaultDevice(ctx context.Context, tenant, user string) (string, error)
+
+	// SetDefaultDevice replaces the default. The device need not exist. It fails with ErrManyDefaults if the tenant has
+	// MaxDefaults others.
+	SetDefaultDevice(ctx context.Context, tenant, user, device string) error
+
+	// DropDefaultDevice removes the default. It fails with ErrNoDefault if there is none.
+	DropDefaultDevice(ctx context.Context, tenant, user string) error
+}
+
+// Errors of a DefaultStore.
+var (
+	ErrNoDefault    = Errorf(CodeNotFound, "The user has no default device.")
+	ErrManyDefaults = Errorf(CodeRateLimited, "This tenant has %d default devices, the most that are kept. Remove some.",
+		MaxDefaults)
+)

@@ -169,7 +169,7 @@ func (c *conn) refuseBinary(data []byte) {
 	c.fail(fields.NewError(fields.CodeInvalidJSON, "Binary messages are not supported. Send JSON in text messages."))
 }
 
-// handle calls the handler for a frame's type. server.go lists what else a new frame needs.
+// handle checks that the device may send a frame now, and calls the handler for its type.
 func (c *conn) handle(frame any) error {
 	if err := c.mayFrame(frameType(frame)); err != nil {
 		return err
@@ -180,6 +180,11 @@ func (c *conn) handle(frame any) error {
 			return nil
 		}
 	}
+	return c.dispatch(frame)
+}
+
+// dispatch calls the handler for a frame's type. server.go lists what else a new frame needs.
+func (c *conn) dispatch(frame any) error {
 	switch f := frame.(type) {
 	case *connectFrame:
 		return withStoreTimeout(c.connect, f)

@@ -264,7 +264,7 @@ func (c *conn) askNode(a *node.Answer) error {
 func (c *conn) progressNode(p *node.Progress) error {
 	for _, chunk := range p.Chunks {
 		if c.local.Progress(p.Call, nil, nil, "", chunk) != nil {
-			break // reports of the call are no longer stored, which the node cannot be told
+			break // reports of the call are no longer stored, and a node cannot learn that
 		}
 	}
 	return c.sendNode(p.Frame())

@@ -7,8 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
+	"github.com/farhand/farhand/internal/parallel"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -54,7 +53,7 @@ type withSleeping struct {
 	query     registry.KnownQuery
 	tool      string
 	seed      maphash.Seed
-	seen      map[uint64]struct{} // hashes of the devices that next returned: 8 bytes each, so that none is called twice
+	seen      map[uint64]struct{} // hashes of the devices that next returned, so that none is called twice
 
 	page  []registry.KnownDevice
 	last  bool // there is no further page
@@ -123,18 +122,13 @@ const (
 func (r *run) cancelQueued(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
 	defer cancel()
-	var all errgroup.Group
-	all.SetLimit(cancelsAtATime)
 	var left atomic.Int64
-	for _, id := range r.queued {
-		all.Go(func() error {
-			if _, err := r.service.cfg.Calls.Cancel(ctx, r.by.Tenant, id); err != nil {
-				left.Add(1)
-			}
-			return nil
-		})
-	}
-	_ = all.Wait() // no error
+	_ = parallel.Each(len(r.queued), cancelsAtATime, func(i int) error { // errors are counted
+		if _, err := r.service.cfg.Calls.Cancel(ctx, r.by.Tenant, r.queued[i]); err != nil {
+			left.Add(1)
+		}
+		return nil
+	})
 	if n := left.Load(); n > 0 {
 		return registry.Errorf(registry.CodeCancelled,
 			"The call was cancelled, but %d queued calls could not be. DELETE /api/calls/ID cancels each.", n)

@@ -2,6 +2,7 @@ package mcpcontent
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -161,4 +162,21 @@ func partName(p *registry.Part) string {
 		return textsafe.Line(p.Name)
 	}
 	return string(p.Type)
+}
+
+// Meta returns the _meta of a tool in MCP's format: the effects and tags that it declares, nil if none. Its annotations
+// are listed anyway.
+func Meta(t registry.ToolSpec) json.RawMessage {
+	meta := make(map[string]any, 2)
+	if t.Effects != nil {
+		meta[registry.MetaEffects] = t.Effects
+	}
+	if len(t.Tags) > 0 {
+		meta[registry.MetaTags] = t.Tags
+	}
+	if len(meta) == 0 {
+		return nil
+	}
+	text, _ := json.Marshal(meta) // cannot fail: texts, a boolean and a number
+	return text
 }

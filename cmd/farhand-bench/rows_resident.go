@@ -88,7 +88,7 @@ func rowResident(ctx context.Context, l *lab) ([]verdict, error) {
 		Target: "≤ 13 KiB", Met: ours <= residentBytes,
 		Measured: fmt.Sprintf("%.1f KiB (the reference %.1f)", ours/kib, reference/kib),
 		Detail: fmt.Sprintf("growth of the resident set of a fresh process, %v after the last one connected; "+
-			"nobody asked for a collection", quickOr(l.options, quickSettle, residentSettle)),
+			"without a forced collection", quickOr(l.options, quickSettle, residentSettle)),
 	}}, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -223,6 +224,52 @@ func TestNamedTestsExist(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestNamedDeclarationsExist: in the map of architecture.md, a name in brackets behind a file or folder is declared
+// there. A file without a folder is in the folder that the row named last.
+func TestNamedDeclarationsExist(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(doc), "\n## Find things\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	place := regexp.MustCompile("`([\\w/-]+(?:\\.go)?)`(?: \\((`[^)]+)\\))?")
+	quoted := regexp.MustCompile("`(?:\\w+\\.)?(\\w+)`")
+	checked := 0
+	for row := range strings.Lines(section) {
+		folder := ""
+		for _, m := range place.FindAllStringSubmatch(row, -1) {
+			path := m[1]
+			if strings.Contains(path, "/") {
+				folder = filepath.Dir(path)
+			} else {
+				path = filepath.Join(folder, path)
+			}
+			for _, name := range quoted.FindAllStringSubmatch(m[2], -1) {
+				checked++
+				if !declares(t, "../../"+path, name[1]) {
+					t.Errorf("architecture.md looks for %s in %s, which does not declare it", name[1], path)
+				}
+			}
+		}
+	}
+	if checked < 40 {
+		t.Errorf("only %d names were found", checked)
+	}
+}
+
+// declares reports whether a file, or a file of a folder, declares a function, variable, type or
+// field.
+func declares(t *testing.T, path, name string) bool {
+	t.Helper()
+	files := []string{path}
+	if filepath.Ext(path) == "" {
+		files, _ = filepath.Glob(path + "/*.go")
+	}
+	pattern := `(?m)^(?:func (?:\([^)]*\) )?|type |var |\t)(` + name + `)(?:[(\[]|\s+[=\w*\[(])`
+	return slices.ContainsFunc(files, func(file string) bool { return len(matches(t, file, pattern)) > 0 })
 }
 
 // matches returns what the first group of a pattern matches in a file.

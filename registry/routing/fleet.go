@@ -56,7 +56,7 @@ func (f *Fleet) Ask(ctx context.Context) ([]registry.PodSummary, error) {
 	}
 	slices.Sort(pods)
 	pods = pods[:min(len(pods), maxAskedPods)]
-	f.last = f.ask(context.WithoutCancel(ctx), pods) // others get these answers, too
+	f.last = f.ask(context.WithoutCancel(ctx), pods) // others also get these answers
 	time.AfterFunc(summaryFresh, func() {
 		f.asking.Lock()
 		defer f.asking.Unlock()

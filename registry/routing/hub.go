@@ -83,7 +83,7 @@ const (
 type Hub struct {
 	core
 	maxInFlight int
-	sendTimeout time.Duration // of the callers' pods, too; see lostAfter
+	sendTimeout time.Duration // also of the callers' pods; see lostAfter
 	ordered     *tasks        // deliveries of ordered calls that have waited
 	late        *tasks        // late answers that wait for a record
 	checks      *tasks        // checks of answers against the output schema of their tool

@@ -123,8 +123,8 @@ func (r *Router) handleReply(reply registry.Reply) {
 	}
 }
 
-// storeMissedAnswer stores an answer that came just after the wait had ended, because the device was told that its
-// answer counts. The answer to a durable call is already in the record, and has no tenant.
+// storeMissedAnswer stores an answer that came just after the wait had ended, because the device has
+// heard that its answer counts. The answer to a durable call is already in the record, and has no tenant.
 func (r *Router) storeMissedAnswer(reply registry.Reply) {
 	if reply.Result == nil || reply.Tenant == "" {
 		return

@@ -6,8 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
+	"github.com/farhand/farhand/internal/parallel"
 	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/registry"
 )
@@ -163,16 +162,12 @@ func (p *Pod) refreshSome(run context.Context, locals []*LocalSession, entries [
 // restoreAll restores the sessions that the store has lost, restoresAtOnce at a time. Each has its own timeout, because
 // an emptied store has lost all sessions of the pod. Failed ones are retried soon, before the next regular refresh.
 func (p *Pod) restoreAll(ctx context.Context, missing []registry.Key) {
-	var all errgroup.Group
-	all.SetLimit(restoresAtOnce)
-	for _, key := range missing {
-		all.Go(func() error {
-			ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-			defer cancel()
-			return p.restore(ctx, key)
-		})
-	}
-	if all.Wait() != nil {
+	err := parallel.Each(len(missing), restoresAtOnce, func(i int) error {
+		ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+		defer cancel()
+		return p.restore(ctx, missing[i])
+	})
+	if err != nil {
 		p.refreshNow()
 		_ = pause.For(ctx, restorePause)
 	}
@@ -194,7 +189,7 @@ func (p *Pod) restore(ctx context.Context, key registry.Key) error {
 		p.logStore(ctx, "session not restored", err)
 	default:
 		p.counts.add(&p.counts.SessionsRestored, 1)
-		p.devices.note(l, time.Now()) // the store has lost its memory of the device, too
+		p.devices.note(l, time.Now()) // the store has also lost its memory of the device
 	}
 	return err
 }

@@ -8,12 +8,22 @@
 //	                    └─▶ Request ──▶ Handle ──▶ effects
 //	a call or its end ──▶ Call, Next, Cancel ──▶ a frame to the node
 //
-// connect.go reads the frame connect, handshake.go decides about it, machine.go has the state of a connection, calls.go
+// connect.go reads the frame connect, handshake.go decides about it, Machine is the state of a connection, calls.go
 // its calls, decode.go the frames that come in, and methods.go what else a node asks.
 //
 // The protocol is read from the JSON Schema that @openclaw/gateway-protocol publishes, and from what the programs of
 // the npm package openclaw send.
 package node
+
+import (
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/ws/internal/fields"
+	"github.com/farhand/farhand/ws/node/commands"
+)
 
 // Versions of the protocol. An older one is that of nodes that were not updated; operators need the newest.
 const (
@@ -57,3 +67,89 @@ const (
 	closeTooBig          = 1009
 	closeRestart         = 1012
 )
+
+// Effect is something to do for a Machine: one of the types below. Effects are carried out in order. After one that
+// fails, the others are dropped.
+type Effect any
+
+// The effects.
+type (
+	// Send sends a frame to the node.
+	Send struct{ Frame []byte }
+
+	// Charge charges the node for a frame that nothing needed.
+	Charge struct{}
+
+	// Offer replaces the node's tools with those of Machine.Catalog. Then Answer returns the frame for the node, by
+	// which of the tools are offered.
+	Offer struct {
+		Answer func(offers func(tool string) bool) []byte
+	}
+
+	// Seen records that the node was used.
+	Seen struct{}
+
+	// Log writes to the log.
+	Log struct {
+		Level slog.Level
+		Text  string
+		Args  []any
+	}
+)
+
+// Config is what a Machine knows of its connection.
+type Config struct {
+	NodeID   string
+	Protocol int
+
+	// Catalog returns the tools of the node with the plug-in tools that it published. It must be pure.
+	Catalog func(plugins []json.RawMessage) *commands.Catalog
+}
+
+// Machine is the state of one connection. An id that the node answers is known only on the connection over which the
+// call was sent, so a node cannot answer calls of an earlier connection, or those of other nodes.
+//
+// Decode, Handle and Error belong to the connection's reader. All other methods are safe for concurrent use. No method
+// waits: the mutex is held only to compute.
+type Machine struct {
+	cfg     Config
+	request string // id of the request that was decoded last; only the reader uses it
+
+	mu       sync.Mutex
+	catalog  *commands.Catalog
+	calls    []*call // those that run, and those whose answers are not acknowledged yet; few at a time
+	buffered int     // bytes of progress that came early
+}
+
+// New returns the machine of a new connection.
+func New(cfg Config) *Machine {
+	return &Machine{cfg: cfg, catalog: cfg.Catalog(nil), request: identifierOfNoFrame}
+}
+
+// Catalog returns the tools that the node offers now.
+func (m *Machine) Catalog() *commands.Catalog {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.catalog
+}
+
+// Error returns the answer to the frame that was decoded last, for a mistake in it.
+func (m *Machine) Error(bad *fields.Error) []byte {
+	return failed(m.request, failure{Code: codeInvalidRequest, Message: bad.Message})
+}
+
+// Tick returns the event that shows the node that its connection lives. Its client closes a connection on which nothing
+// came for twice the interval that hello-ok says.
+func Tick(now time.Time) []byte {
+	return event(eventTick, struct {
+		TS int64 `json:"ts"`
+	}{now.UnixMilli()})
+}
+
+// Shutdown returns the event before the pod closes the connection. The client should be back after the given time.
+func Shutdown(back time.Duration) []byte {
+	return event(eventShutdown, struct {
+		Reason            string `json:"reason"`
+		RestartExpectedMS int64  `json:"restartExpectedMs"`
+	}{"service restart", back.Milliseconds()})
+}

@@ -82,7 +82,7 @@ func (k *Service) Decide(ctx context.Context, who auth.Identity, id string, d De
 	if err != nil {
 		return Answer{}, err
 	}
-	return k.decide(ctx, a, decider{who: who, by: cmp.Or(who.User, who.Credential, "somebody")}, d)
+	return k.decide(ctx, a, decider{who: who, by: cmp.Or(who.User, who.Credential, "an approver without a name")}, d)
 }
 
 // DecideOnDevice decides an approval for the person at a session's device. With its own credential, a device may decide

@@ -4,7 +4,6 @@
 //   - service.go: the Service, its life, questions and "allow always".
 //   - wait.go: waiting for answers, and how a question is shown, so that nothing in it can hide.
 //   - decide.go: decisions and withdrawals.
-//   - stats.go: how many approvals wait, and since when.
 //   - forget.go: how "allow always" ends when its giver is revoked, and asynchronous calls.
 package approval
 
@@ -13,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -77,7 +77,7 @@ type Service struct {
 	revoked     []registry.CredentialChange // whose grants are not dropped yet
 	subscribers map[registry.ApprovalRef][]chan registry.Verdict
 	count       int                                // channels in subscribers
-	asked       map[registry.ApprovalRef]time.Time // when this pod asked, for those that are undecided; see stats.go
+	asked       map[registry.ApprovalRef]time.Time // when this pod asked, for those that are undecided
 
 	keyCache *cache.Cache[string, approverKeys] // by tenant
 }
@@ -216,4 +216,59 @@ func (k *Service) auditRevoke(who registry.AuditActor, g registry.Grant, reason 
 		Tenant: g.Tenant, Actor: who, Action: registry.AuditGrantRevoke, Outcome: registry.AuditAllowed, Reason: reason,
 		Target: g.ID, Tool: g.Tool, SessionID: g.SessionID, DeviceID: g.DeviceID,
 	})
+}
+
+// Stats has the undecided approvals that this pod requested.
+type Stats struct {
+	Waiting int64
+	Oldest  time.Duration // since the oldest was requested; 0: none waits
+}
+
+// Stats returns the counts. Decisions of other pods about asynchronous calls are seen within sweepPause. At most
+// maxWaiting approvals are counted. A restarted pod does not count those it requested before.
+func (k *Service) Stats() Stats {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := Stats{Waiting: int64(len(k.asked))}
+	for _, at := range k.asked {
+		s.Oldest = max(s.Oldest, time.Since(at))
+	}
+	return s
+}
+
+func (k *Service) noteAsked(ref registry.ApprovalRef) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.asked) < maxWaiting {
+		k.asked[ref] = time.Now()
+	}
+}
+
+func (k *Service) noteEnded(refs ...registry.ApprovalRef) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, ref := range refs {
+		delete(k.asked, ref)
+	}
+}
+
+// forgetDecided stops counting approvals that are decided, expired or gone. Those with a caller here end with Await.
+func (k *Service) forgetDecided() {
+	k.mu.Lock()
+	refs := slices.Collect(maps.Keys(k.asked))
+	refs = slices.DeleteFunc(refs, func(ref registry.ApprovalRef) bool { return len(k.subscribers[ref]) > 0 })
+	k.mu.Unlock()
+	for batch := range slices.Chunk(refs, pollBatch) {
+		ctx, cancel := context.WithTimeout(k.ctx, storeTimeout)
+		verdicts, err := k.cfg.Store.Verdicts(ctx, batch)
+		cancel()
+		if err != nil {
+			return // the next sweep retries
+		}
+		for i, v := range verdicts {
+			if v.State == "" || v.Final() {
+				k.noteEnded(batch[i])
+			}
+		}
+	}
 }

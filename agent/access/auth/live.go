@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/singleflight"
-
 	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/registry"
 )
@@ -52,7 +50,9 @@ type Live struct {
 	cfg     LiveConfig
 	changes *revocations
 	bound   *boundIdentities
-	loading singleflight.Group // by tenant
+
+	loadingMu sync.Mutex
+	loading   map[string]*load // by tenant: reads of stored revocations that run
 
 	began  time.Time
 	readAt atomic.Int64 // begin of the last successful read of the log, in nanoseconds after began; zero: none
@@ -69,13 +69,19 @@ type Live struct {
 	done   sync.WaitGroup
 }
 
+// load is a read that several callers wait for. err may be read when done is closed.
+type load struct {
+	done chan struct{}
+	err  error
+}
+
 // NewLive returns a Live. Until Start it ends no identity, and rejects all identities from the store.
 func NewLive(cfg LiveConfig) *Live {
 	cfg.Poll, cfg.Remember = cmp.Or(cfg.Poll, DefaultPoll), cmp.Or(cfg.Remember, registry.DefaultChangeTTL)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Live{
 		cfg: cfg, changes: newRevocations(), bound: newBoundIdentities(),
-		began: time.Now(), verify: make(chan struct{}, 1),
+		began: time.Now(), verify: make(chan struct{}, 1), loading: make(map[string]*load),
 	}
 }
 
@@ -154,18 +160,35 @@ func (l *Live) ended(id *Identity) (known bool, err error) {
 
 // loadRevocations reads a tenant's stored revocations. Concurrent callers share one read.
 func (l *Live) loadRevocations(ctx context.Context, tenant string) error {
-	_, err, _ := l.loading.Do(tenant, func() (any, error) {
-		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
-		defer cancel()
-		since := l.changes.now()
-		all, err := l.cfg.Store.Revocations(bounded, tenant)
-		if err != nil {
-			return nil, registry.StoreUnavailable("read revocations", err)
-		}
-		l.changes.addStored(tenant, all, since)
-		return nil, nil
-	})
-	return err
+	l.loadingMu.Lock()
+	running, shared := l.loading[tenant]
+	if !shared {
+		running = &load{done: make(chan struct{})}
+		l.loading[tenant] = running
+	}
+	l.loadingMu.Unlock()
+	if shared {
+		<-running.done
+		return running.err
+	}
+	running.err = l.readRevocations(context.WithoutCancel(ctx), tenant)
+	l.loadingMu.Lock()
+	delete(l.loading, tenant)
+	l.loadingMu.Unlock()
+	close(running.done)
+	return running.err
+}
+
+func (l *Live) readRevocations(ctx context.Context, tenant string) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	since := l.changes.now()
+	all, err := l.cfg.Store.Revocations(ctx, tenant)
+	if err != nil {
+		return registry.StoreUnavailable("read revocations", err)
+	}
+	l.changes.addStored(tenant, all, since)
+	return nil
 }
 
 // credentialOf returns the stored credential of an identity, zero if it is of another kind. It returns an error if the

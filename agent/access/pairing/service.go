@@ -20,10 +20,9 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/internal/cache"
+	"github.com/farhand/farhand/internal/parallel"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -268,16 +267,18 @@ const waitingReads = 8
 // WaitingTools returns how many tools of each of these paired devices wait for approval.
 func (s *Service) WaitingTools(ctx context.Context, devices ...registry.Credential) ([]int, error) {
 	counts := make([]int, len(devices))
-	all, ctx := errgroup.WithContext(ctx)
-	all.SetLimit(waitingReads)
-	for i, c := range devices {
-		all.Go(func() error {
-			tools, err := s.cfg.Store.DeviceTools(ctx, c.Tenant, c.ID)
-			counts[i] = len(undecided(c, tools.Waiting))
-			return err
-		})
-	}
-	return counts, all.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	err := parallel.Each(len(devices), waitingReads, func(i int) error {
+		c := devices[i]
+		tools, err := s.cfg.Store.DeviceTools(ctx, c.Tenant, c.ID)
+		if err != nil {
+			stop() // the others are of no use
+		}
+		counts[i] = len(undecided(c, tools.Waiting))
+		return err
+	})
+	return counts, err
 }
 
 func (s *Service) find(ctx context.Context, by Approver, id string) (registry.Credential, error) {

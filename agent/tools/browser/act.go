@@ -352,7 +352,7 @@ func (a *activity) busy() (loading, requesting bool) {
 	return len(a.frames) > 0, len(a.requests) > 0
 }
 
-// forget drops all activity after the page was told to stop, because some of its requests get no more events.
+// forget drops all activity after the browser asked the page to stop, because some of its requests get no more events.
 func (a *activity) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -90,16 +90,6 @@ func belowOf(prefix string) map[int]string {
 // maxAncestors bounds the way up: below the browser are the zygote and its children.
 const maxAncestors = 8
 
-// usersOf returns the processes whose profile is dir or below.
-func usersOf(dir string) (pids []int) {
-	for pid, rest := range belowOf(dir) {
-		if firstName(rest) == "" {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
 // memoryBelow returns the memory in bytes of the processes whose profile is below dir, by the name of the folder in
 // dir.
 func memoryBelow(dir string) map[string]int64 {

@@ -56,7 +56,7 @@ type submission[T any] struct {
 	items    []T
 	bytes    int
 	deadline time.Time // zero: none
-	leads    bool      // its goroutine was told to send for all
+	leads    bool      // its goroutine sends for all
 
 	// told gets one value: true if its goroutine leads, and false when all items have their answers or errors. Each
 	// goroutine waits on a channel of its own, because many that wait on one contend for its lock.

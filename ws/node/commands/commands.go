@@ -8,9 +8,11 @@ package commands
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // Node is what a node says about itself when it connects.
@@ -85,4 +87,162 @@ func After(c *Catalog, tool string, inv Invocation, a Answer) Step {
 		return Step{Result: registry.NewResult(false, registry.JSON{}, registry.AsError(err).Message)}
 	}
 	return Step{Result: res}
+}
+
+// codeDenied is the code of a command that the node's exec approvals refuse.
+const codeDenied = "SYSTEM_RUN_DENIED"
+
+// maxFailure is how much of a node's message a caller reads, in bytes.
+const maxFailure = 4 << 10
+
+// Fail returns the result of a tool whose node failed. The text is the node's, and what to do next.
+func (c *Catalog) Fail(tool string, f Failure) registry.Result {
+	message := f.Message
+	if len(message) > maxFailure {
+		message = strings.ToValidUTF8(message[:maxFailure], "") + "…"
+	}
+	message = strings.TrimPrefix(strings.TrimSpace(textsafe.Clean(message)), "Error: ") // of plug-ins of the node host
+	code := textsafe.Line(short(f.Code))
+	switch {
+	case message == "" && code == "":
+		message = "The node failed and did not say why."
+	case message == "":
+		message = "The node failed: " + code
+	case code != "" && !strings.Contains(message, code):
+		message = code + ": " + message
+	}
+	if next := c.next(tool, f); next != "" {
+		message += "\n" + next
+	}
+	return registry.NewResult(false, registry.JSON{}, message)
+}
+
+// next returns what to do about a failure; empty: unknown.
+func (c *Catalog) next(tool string, f Failure) string {
+	code := codeOf(f)
+	switch {
+	case strings.Contains(f.Message, "SYSTEM_RUN_DISABLED"):
+		return "Commands are switched off on the node. To allow them: openclaw approvals set on that machine, or " +
+			"exec_approvals_set for an admin."
+	case code == codeDenied && strings.Contains(f.Message, "cannot safely bind"):
+		return "The node's exec approvals cannot cover a command like this. Run one program with plain arguments, " +
+			"without a shell, pipes and interpreters, or relax the node's exec approvals."
+	case code == codeDenied:
+		return "The exec approvals of the node refused the command. They are on that machine (openclaw approvals) or " +
+			"in exec_approvals_get."
+	case strings.HasSuffix(code, "BACKGROUND_UNAVAILABLE"), code == "QUEUED_UNTIL_FOREGROUND":
+		return "Ask the person to open the app on the device, and call again."
+	case strings.HasSuffix(code, "PERMISSION_REQUIRED"), code == "PERMISSION_MISSING", code == "ACCESSIBILITY_REQUIRED":
+		return "Ask the person to grant " + c.permissionOf(tool) + " to the app in the settings of the device, and call " +
+			"again."
+	case strings.HasSuffix(code, "_DISABLED"):
+		return "Ask the person to switch this on in the settings of the OpenClaw app on the device."
+	case code == "PAYLOAD_TOO_LARGE":
+		return "Ask for less: a shorter recording, a smaller picture or a lower quality."
+	case code == "LOCATION_TIMEOUT":
+		return "The device found no position in time. Call again with a longer timeout_ms, or accept an older position " +
+			"with max_age_ms."
+	case code == "NODE_NOT_READY":
+		return "The node is starting. Call again in a few seconds."
+	case code == "TIMEOUT", code == "IDLE_TIMEOUT":
+		return "Whether the command had an effect is not known. Check before you call again."
+	case code == "MCP_SERVER_UNAVAILABLE":
+		return "The MCP server on the node is not running. Restart it there, and call again."
+	case strings.Contains(f.Message, "duplex"):
+		return "This command works only with OpenClaw's own gateway."
+	case isUnsupported(f):
+		return "The node declares this command, but does not have it. Update OpenClaw on the node."
+	default:
+		return ""
+	}
+}
+
+// codeOf returns the code of a failure. Some nodes have it only at the beginning of the message.
+func codeOf(f Failure) string {
+	message := strings.TrimPrefix(f.Message, "Error: ")
+	if code, _, found := strings.Cut(message, ":"); found && isCode(code) {
+		return code
+	}
+	return f.Code
+}
+
+func isCode(s string) bool {
+	return s != "" && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == ""
+}
+
+// permissionOf returns the name of the permission that a tool needs.
+func (c *Catalog) permissionOf(tool string) string {
+	if e := c.tools[tool]; e != nil && e.plugin == nil && e.permission != "" {
+		return "the permission " + e.permission
+	}
+	return "the permission"
+}
+
+// platform is the operating system of a node.
+type platform uint8
+
+const (
+	otherPlatform platform = iota
+	ios
+	watchos
+	android
+	macos
+	windows
+	linux
+)
+
+// platformOf returns the platform that a node names, such as "iOS 18.4.1", "darwin" or "linux". It decides only how
+// commands are called, not which are allowed: that is pairing and policy.
+func platformOf(n Node) platform {
+	if p := platformNamed(n.Platform); p != otherPlatform {
+		return p
+	}
+	return platformNamed(n.DeviceFamily)
+}
+
+func platformNamed(name string) platform {
+	name = strings.ToLower(strings.TrimSpace(name))
+	for _, p := range []struct {
+		prefix string
+		is     platform
+	}{
+		{"ios", ios}, {"ipados", ios}, {"iphone", ios}, {"ipad", ios}, {"watchos", watchos}, {"apple watch", watchos},
+		{"android", android}, {"macos", macos}, {"darwin", macos}, {"mac", macos}, {"win", windows}, {"linux", linux},
+	} {
+		if strings.HasPrefix(name, p.prefix) {
+			return p.is
+		}
+	}
+	return otherPlatform
+}
+
+// Limits of the labels of a node.
+const (
+	maxPermissions = 24
+	maxPermission  = 40 // bytes
+)
+
+// Labels returns the permissions that a node reports as labels of its session: permission/camera is granted or denied.
+// A tool is offered also if its permission is denied, for two reasons: phones ask their person for it when the command
+// runs, and a list of tools that changes with permissions would need approval again each time.
+func Labels(n Node) map[string]string {
+	labels := make(map[string]string)
+	for _, name := range sortedKeys(n.Permissions) {
+		if len(labels) == maxPermissions {
+			break
+		}
+		if name == "" || len(name) > maxPermission || !isWord(name) || textsafe.Line(name) != name {
+			continue
+		}
+		labels["permission/"+name] = "denied"
+		if n.Permissions[name] {
+			labels["permission/"+name] = "granted"
+		}
+	}
+	return labels
+}
+
+// isWord reports whether a name has only characters that keys of labels may have.
+func isWord(name string) bool {
+	return strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == ""
 }
