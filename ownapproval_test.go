@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,6 +60,8 @@ func TestApprovalOfACallOfAToolsOwn(t *testing.T) {
 		if life := a.ExpiresAt.Sub(a.CreatedAt); life < 5*time.Minute {
 			t.Errorf("the person who is asked about %s has %v", tool, life)
 		}
+		wantMetric(t, url, "farhand_approvals_waiting", func(n float64) bool { return n == 1 })
+		wantMetric(t, url, "farhand_approvals_oldest_seconds", func(n float64) bool { return n > 0 && n < limit.Seconds() })
 		if status, said := send(t, url+"/api/approvals/"+a.ID, `{"decision":"allow-once"}`, adminToken); status != 200 {
 			t.Fatalf("allow: %d %s", status, said)
 		}
@@ -67,4 +71,20 @@ func TestApprovalOfACallOfAToolsOwn(t *testing.T) {
 	case <-time.After(limit):
 		t.Error("the device was not called")
 	}
+	for _, name := range []string{"waiting", "oldest_seconds"} {
+		wantMetric(t, url, "farhand_approvals_"+name, func(n float64) bool { return n == 0 })
+	}
+}
+
+// wantMetric waits until a metric of a pod, which is named with its labels, has a value. Some are counted with a delay,
+// such as an approval of an asynchronous call that was decided.
+func wantMetric(t *testing.T, url, name string, ok func(float64) bool) {
+	t.Helper()
+	testkit.Eventually(t, "the value of "+name, func() bool {
+		_, text := send(t, url+"/metrics", "", adminToken)
+		_, after, found := strings.Cut(text, "\n"+name+" ")
+		value, _, _ := strings.Cut(after, "\n")
+		n, err := strconv.ParseFloat(value, 64)
+		return found && err == nil && ok(n)
+	})
 }

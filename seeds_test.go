@@ -95,11 +95,17 @@ func TestSeedsRunAsWritten(t *testing.T) {
 	for i, in := range []string{"main", "group", "group sandboxed"} {
 		t.Run(in, func(t *testing.T) {
 			t.Parallel()
-			newHome(t, nodeTools(), func(c *farhand.Config) {
+			h := newHome(t, nodeTools(), func(c *farhand.Config) {
 				c.Builtins = tools.Names()
 				c.Sandbox, c.DockerHost, c.SandboxImage = box.Sandbox, box.DockerHost, box.SandboxImage
 				c.PrivateURLs, c.BrowserPorts, c.BrowserBare = true, []int{port}, os.Getuid() == 0
-			}, farhand.WithTool(weather(t))).runSeeds(in, i, page)
+			}, farhand.WithTool(weather(t)))
+			h.runSeeds(in, i, page)
+			some := func(n float64) bool { return n >= 1 }
+			wantMetric(t, h.url, `farhand_browser_starts_total{result="ok"}`, some)
+			if box.Sandbox == farhand.SandboxDocker && strings.Contains(in, "sandboxed") {
+				wantMetric(t, h.url, "farhand_containers", some)
+			}
 		})
 	}
 }

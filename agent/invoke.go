@@ -32,7 +32,7 @@ func (i *Invoker) Invoke(ctx context.Context, req Request) (Outcome, error) {
 		}()
 	}
 	ctx, span := trace.Start(ctx, trace.Internal, operationTool, req.Tool)
-	req.traceID, req.traced = trace.ID(ctx), span.Records()
+	req.trace, req.traced = trace.RefOf(ctx), span.Records()
 	out := Outcome{CallID: req.CallID}
 	err := i.invoke(ctx, &req, &out, start)
 	if span.Records() {
@@ -347,7 +347,7 @@ func (i *Invoker) recordOf(p *prepared, session *registry.Session) *registry.Rec
 	req := p.req
 	rec := registry.NewRecord(req.CallID, req.Caller.Tenant, req.Tool, req.Args.Raw())
 	rec.UserID, rec.Turn, rec.TimeoutMS = req.Caller.User, req.Turn, p.inv.Timeout.Milliseconds()
-	rec.Caller, rec.TraceID = req.Caller.Note(), req.traceID
+	rec.Caller, rec.TraceID = req.Caller.Note(), req.trace.String()
 	rec.SessionID, rec.DeviceID = session.Key.Session, session.DeviceID
 	if p.local != nil {
 		rec.Tool, rec.Source = p.inv.Spec.Name, cmp.Or(p.inv.Source, registry.SourceLocal)

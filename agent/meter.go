@@ -68,7 +68,7 @@ func (i *Invoker) count(req *Request, took time.Duration, res registry.Result, e
 		BytesOut: len(res.Output) + res.Structured.Len() + int(registry.InlineSize(res.Parts)),
 	}
 	if req.traced {
-		end.TraceID = req.traceID
+		end.TraceID = req.trace.String()
 	}
 	switch {
 	case err != nil:

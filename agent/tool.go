@@ -198,10 +198,10 @@ type Request struct {
 
 	where     CallRoute // for the Meter
 	argsBytes int
-	traceID   string // of the trace of the request; empty: none
-	traced    bool   // the trace is recorded
-	counted   bool   // the Meter has counted this call, or it is counted when it ends
-	queued    bool   // it became asynchronous because its device sleeps
+	trace     trace.Ref // of the request
+	traced    bool      // the trace is recorded
+	counted   bool      // the Meter has counted this call, or it is counted when it ends
+	queued    bool      // it became asynchronous because its device sleeps
 }
 
 // dropArgs drops the arguments of a request. Code that continues with them has its own copy.

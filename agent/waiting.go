@@ -174,7 +174,7 @@ func (i *Invoker) runWaiting(
 ) (registry.Result, error) {
 	req := call.request(h.callID)
 	ctx, span := i.cfg.Tracer.Start(i.cfg.Tracer.Join(ctx, call.Trace), trace.Internal, operationTool, call.Tool)
-	req.traceID, req.traced = trace.ID(ctx), span.Records()
+	req.trace, req.traced = trace.RefOf(ctx), span.Records()
 	p := &prepared{start: time.Now(), approved: call.Approved, approver: h.approver, rec: rec}
 	p.inv.charged = call.Charged
 	bound, release := i.bindIdentity(ctx, &call.Caller)

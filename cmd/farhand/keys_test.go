@@ -48,6 +48,7 @@ func TestKeysOfAFleetWithoutAToken(t *testing.T) {
 			t.Errorf("%v: exit %d, %s", args, code, errOut)
 		}
 	}
+	tryOperatorsCommands(t, []string{redis, env[0]})
 	for _, secret := range []string{admin, made.Key} {
 		if strings.Contains(p.out.String(), secret) {
 			t.Error("the log has a key")

@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -150,7 +149,7 @@ func TestOneTraceOverPodsDeviceAndModel(t *testing.T) {
 			t.Errorf("chat: %s is %q, want %q", key, chat[key], want)
 		}
 	}
-	checkDocumented(t, collector.Spans())
+	collector.CheckDocumented(t, "../../docs/traces.md")
 	checkPointers(t, a, turn.Calls[0].ID)
 	if strings.Contains(fmt.Sprint(collector.Spans()), "hello") {
 		t.Error("a span has content of the conversation")
@@ -167,26 +166,6 @@ func spansByName(all []otlptest.Span, id string) map[string]otlptest.Span {
 		}
 	}
 	return byName
-}
-
-// checkDocumented checks that docs/traces.md has the name and the attributes of each span.
-func checkDocumented(t testing.TB, spans []otlptest.Span) {
-	t.Helper()
-	page, err := os.ReadFile("../../docs/traces.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range spans {
-		operation, _, _ := strings.Cut(s.Name, " ")
-		if s.Kind == 2 && s.Attributes["http.route"] != "" {
-			operation = "METHOD"
-		}
-		for _, word := range append(slices.Collect(maps.Keys(s.Attributes)), operation) {
-			if !strings.Contains(string(page), "`"+word) {
-				t.Errorf("docs/traces.md does not have %s of the span %q", word, s.Name)
-			}
-		}
-	}
 }
 
 // checkPointers checks that the record, an error, the log and the metrics of a pod name traces.

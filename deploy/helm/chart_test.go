@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/farhand/farhand/internal/metrics/metricstest"
 )
 
 var (
@@ -61,6 +63,8 @@ func TestChart(t *testing.T) {
 			conform(t, text)
 			all := parse(t, text)
 			checkPods(t, all)
+			checkSecrets(t, all)
+			checkScaling(t, all)
 			checkSelectors(t, all)
 		})
 	}
@@ -236,17 +240,84 @@ func checkPods(t *testing.T, all []object) {
 }
 
 // settings are the variables of the program, from its generated documentation.
-func settings(t *testing.T) map[string]bool {
+func settings(t *testing.T) map[string]bool { return documented(t, "(?m)^\\| `(FARHAND_[A-Z0-9_]+)`") }
+
+// documented are the variables of the rows of docs/configuration.md that a pattern finds.
+func documented(t *testing.T, pattern string) map[string]bool {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/configuration.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	known := map[string]bool{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(FARHAND_[A-Z0-9_]+)`").FindAllSubmatch(page, -1) {
+	for _, row := range regexp.MustCompile(pattern).FindAllSubmatch(page, -1) {
 		known[string(row[1])] = true
 	}
 	return known
+}
+
+// checkSecrets checks that no manifest has the value of a secret: pods get it by reference. Some URLs are secrets because
+// they may have a password; such a URL may be a value if it has none, or one by reference.
+func checkSecrets(t *testing.T, all []object) {
+	t.Helper()
+	secret := documented(t, "(?m)^\\| `(FARHAND_[A-Z0-9_]+)_FILE` \\|[^|]*\\| File that contains")
+	if len(secret) < 5 || !secret["FARHAND_TOKEN"] || !secret["FARHAND_REDIS_URL"] {
+		t.Fatalf("the secrets are %v", secret)
+	}
+	secret["REDIS_PASSWORD"] = true
+	plain := regexp.MustCompile(`//[^$@/]*:[^$@/]+@`) // a URL with a password that is no variable
+	for _, o := range all {
+		name := text(o, "metadata", "name")
+		if o["kind"] == "Secret" {
+			t.Errorf("%s is a Secret: its values would be in the release", name)
+		}
+		for _, c := range list(o, "spec", "template", "spec", "containers") {
+			for _, from := range list(c, "envFrom") {
+				if text(from, "secretRef", "name") != "farhand-secrets" && text(from, "secretRef", "name") != "farhand" {
+					t.Errorf("%s reads %v", name, from)
+				}
+			}
+			for _, v := range list(c, "env") {
+				value := strings.ReplaceAll(text(v, "value"), "$(REDIS_PASSWORD)", "$")
+				if secret[text(v, "name")] && text(v, "valueFrom", "secretKeyRef", "key") != text(v, "name") &&
+					(!strings.Contains(value, "://") || plain.MatchString(value)) {
+					t.Errorf("%s has %s, not a reference to a Secret", name, text(v, "name"))
+				}
+			}
+		}
+	}
+}
+
+// checkScaling checks that pods spread over zones and nodes, and that a fleet that scales does so by processor time and
+// by a metric of sessions that exists.
+func checkScaling(t *testing.T, all []object) {
+	t.Helper()
+	for _, o := range all {
+		switch o["kind"] {
+		case "Deployment":
+			var keys []string
+			for _, c := range list(o, "spec", "template", "spec", "topologySpreadConstraints") {
+				if matching(at(c, "labelSelector", "matchLabels"), []object{
+					at(o, "spec", "template", "metadata", "labels").(object),
+				}) != 1 {
+					t.Errorf("the spread over %s is of other pods", text(c, "topologyKey"))
+				}
+				keys = append(keys, text(c, "topologyKey"))
+			}
+			if got := strings.Join(keys, " "); got != "topology.kubernetes.io/zone kubernetes.io/hostname" {
+				t.Errorf("pods spread over %s", got)
+			}
+		case "HorizontalPodAutoscaler":
+			metrics := list(o, "spec", "metrics")
+			if len(metrics) != 2 || text(metrics[0], "resource", "name") != "cpu" ||
+				text(metrics[1], "pods", "target", "averageValue") != "20000" { // of values-fleet.yaml
+				t.Fatalf("it scales by %v", metrics)
+			}
+			if _, errs := metricstest.Check(text(metrics[1], "pods", "metric", "name")); len(errs) > 0 {
+				t.Error(errs)
+			}
+		}
+	}
 }
 
 // checkSelectors checks that every selector selects pods, or Services, of the release, and that named ports exist.

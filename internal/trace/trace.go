@@ -16,7 +16,6 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
 	otel "go.opentelemetry.io/otel/trace"
 )
 
@@ -49,17 +48,17 @@ func Start(ctx context.Context, kind Kind, operation, object string) (context.Co
 	if !parent.SpanContext().IsSampled() {
 		return ctx, Span{}
 	}
-	return start(ctx, parent.TracerProvider().Tracer(Scope), kind, operation, object)
+	return start(ctx, parent.TracerProvider().Tracer(Scope), operation, object, otel.WithSpanKind(kind))
 }
 
 func start(
-	ctx context.Context, t otel.Tracer, kind Kind, operation, object string, opts ...otel.SpanStartOption,
+	ctx context.Context, t otel.Tracer, operation, object string, opts ...otel.SpanStartOption,
 ) (context.Context, Span) {
 	name := operation
 	if object != "" {
 		name += " " + cut(object)
 	}
-	ctx, span := t.Start(ctx, name, append(opts, otel.WithSpanKind(kind))...)
+	ctx, span := t.Start(ctx, name, opts...)
 	if !span.IsRecording() {
 		return ctx, Span{}
 	}
@@ -117,13 +116,22 @@ func cut(text string) string {
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
-// ID returns the id of the trace in ctx, in hexadecimal; empty: none.
-func ID(ctx context.Context) string {
-	if c := otel.SpanContextFromContext(ctx); c.HasTraceID() {
-		return c.TraceID().String()
+// Ref is the id of a trace. Its zero value is none.
+type Ref struct{ id otel.TraceID }
+
+// RefOf returns the id of the trace in ctx. It allocates nothing, so it suits ids that few calls show.
+func RefOf(ctx context.Context) Ref { return Ref{otel.SpanContextFromContext(ctx).TraceID()} }
+
+// String returns the id in hexadecimal; empty: none.
+func (r Ref) String() string {
+	if r.id.IsValid() {
+		return r.id.String()
 	}
 	return ""
 }
+
+// ID returns the id of the trace in ctx, in hexadecimal; empty: none.
+func ID(ctx context.Context) string { return RefOf(ctx).String() }
 
 // SampledID is ID for a trace that is recorded, and so can be looked up.
 func SampledID(ctx context.Context) string {
@@ -177,41 +185,3 @@ func Inject(ctx context.Context, h http.Header) {
 		h.Set("tracestate", state)
 	}
 }
-
-func header(c otel.SpanContext) string {
-	b := make([]byte, 0, len("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"))
-	b = append(b, "00-"...)
-	b = append(b, c.TraceID().String()...)
-	b = append(append(b, '-'), c.SpanID().String()...)
-	return string(append(append(b, '-'), (c.TraceFlags() & otel.FlagsSampled).String()...))
-}
-
-// remote returns ctx with the span that the two headers name. If traceparent is malformed, ctx is unchanged. A
-// malformed or too long tracestate is dropped.
-func remote(ctx context.Context, parent, state string) context.Context {
-	if parent == "" || len(parent) > maxText {
-		return ctx
-	}
-	if len(state) > maxState {
-		state = ""
-	}
-	return propagation.TraceContext{}.Extract(ctx, headers{parent, state})
-}
-
-// headers implements propagation.TextMapCarrier.
-type headers struct{ parent, state string }
-
-func (h headers) Get(name string) string {
-	switch name {
-	case "traceparent":
-		return h.parent
-	case "tracestate":
-		return h.state
-	default:
-		return ""
-	}
-}
-
-func (headers) Set(string, string) {}
-
-func (headers) Keys() []string { return nil }

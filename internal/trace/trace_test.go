@@ -9,8 +9,10 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"go.opentelemetry.io/otel/propagation"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	otel "go.opentelemetry.io/otel/trace"
 
 	"github.com/farhand/farhand/internal/trace"
 )
@@ -135,6 +137,35 @@ func TestJoinContinuesATrace(t *testing.T) {
 	}
 	if garbled := here.Join(context.Background(), "garbled"); trace.ID(garbled) != "" {
 		t.Error("a garbled trace was joined")
+	}
+}
+
+// TestParentsAreReadAsOpenTelemetryDoes, which the short way for headers of version 00 must not change: each byte of a
+// header is replaced in turn.
+func TestParentsAreReadAsOpenTelemetryDoes(t *testing.T) {
+	tracer, _ := recorded(t)
+	check := func(parent string) {
+		t.Helper()
+		want := otel.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(),
+			propagation.MapCarrier{"traceparent": parent, "tracestate": "vendor=1"}))
+		got := otel.SpanContextFromContext(tracer.Join(context.Background(), parent+" vendor=1"))
+		if !got.Equal(want) {
+			t.Errorf("%q: %v, want %v", parent, got, want)
+		}
+	}
+	for i := range callersParent {
+		for _, c := range "0139aAfFgG-_ /:@`é" {
+			if c != ' ' { // ends it between pods
+				check(callersParent[:i] + string(c) + callersParent[i+1:])
+			}
+		}
+		check(callersParent[:i])
+	}
+	for _, parent := range []string{
+		callersParent, callersParent + "-", "01" + callersParent[2:] + "-more", "00-" + strings.Repeat("0", 32) +
+			callersParent[35:], callersParent[:36] + strings.Repeat("0", 16) + "-01",
+	} {
+		check(parent)
 	}
 }
 

@@ -9,7 +9,13 @@ import (
 
 // Tracer begins the spans of a pod where a trace enters it. It is safe for concurrent use. The zero value is off: it
 // neither records nor makes ids.
-type Tracer struct{ tracer otel.Tracer }
+type Tracer struct{ *entrance }
+
+// entrance is a Tracer that is on.
+type entrance struct {
+	tracer otel.Tracer
+	kinds  [Client + 1][]otel.SpanStartOption // by Kind, made once: most spans that begin are not recorded
+}
 
 // Stats counts the spans that a pod has recorded.
 type Stats struct {
@@ -24,11 +30,15 @@ func New(p otel.TracerProvider) Tracer {
 	if p == nil {
 		return Tracer{}
 	}
-	return Tracer{p.Tracer(Scope)}
+	e := &entrance{tracer: p.Tracer(Scope)}
+	for _, kind := range []Kind{Internal, Server, Client} {
+		e.kinds[kind] = []otel.SpanStartOption{otel.WithSpanKind(kind)}
+	}
+	return Tracer{e}
 }
 
 // On reports whether the gateway makes traces.
-func (t Tracer) On() bool { return t.tracer != nil }
+func (t Tracer) On() bool { return t.entrance != nil }
 
 // Serve begins the first span of a request or message. parent and state are the headers of its sender; empty: it has
 // none. A sender that marks its trace as sampled asks the gateway to record it. allow decides whether the gateway does
@@ -37,19 +47,20 @@ func (t Tracer) On() bool { return t.tracer != nil }
 func (t Tracer) Serve(
 	ctx context.Context, kind Kind, name, parent, state string, allow func() bool,
 ) (context.Context, Span) {
-	if t.tracer == nil {
+	if t.entrance == nil {
 		return ctx, Span{}
 	}
 	from, name := remote(ctx, parent, state), cut(name)
 	if c := otel.SpanContextFromContext(from); c.IsSampled() && !allow() {
-		return start(ctx, t.tracer, kind, name, "", otel.WithNewRoot(), otel.WithLinks(otel.Link{SpanContext: c}))
+		return start(ctx, t.tracer, name, "", otel.WithSpanKind(kind), otel.WithNewRoot(),
+			otel.WithLinks(otel.Link{SpanContext: c}))
 	}
-	return start(from, t.tracer, kind, name, "")
+	return start(from, t.tracer, name, "", t.kinds[kind]...)
 }
 
 // Join returns ctx with the trace that came from another pod, as Context returned it there.
 func (t Tracer) Join(ctx context.Context, from string) context.Context {
-	if t.tracer == nil || from == "" {
+	if t.entrance == nil || from == "" {
 		return ctx
 	}
 	parent, state, _ := strings.Cut(from, " ")
@@ -58,10 +69,10 @@ func (t Tracer) Join(ctx context.Context, from string) context.Context {
 
 // Start is the function Start for a context whose span may be one of another pod.
 func (t Tracer) Start(ctx context.Context, kind Kind, operation, object string) (context.Context, Span) {
-	if t.tracer == nil || !otel.SpanContextFromContext(ctx).IsSampled() {
+	if t.entrance == nil || !otel.SpanContextFromContext(ctx).IsSampled() {
 		return ctx, Span{}
 	}
-	return start(ctx, t.tracer, kind, operation, object)
+	return start(ctx, t.tracer, operation, object, t.kinds[kind]...)
 }
 
 // Context returns the trace of ctx for Tracer.Join on another pod: the header traceparent, and after a space

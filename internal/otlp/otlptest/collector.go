@@ -8,10 +8,13 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -70,6 +73,26 @@ func (c *Collector) Requests() []Request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.requests)
+}
+
+// CheckDocumented checks that a page of the documentation has the name and the attributes of each span so far.
+func (c *Collector) CheckDocumented(t testing.TB, path string) {
+	t.Helper()
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range c.Spans() {
+		operation, _, _ := strings.Cut(s.Name, " ")
+		if s.Kind == 2 && s.Attributes["http.route"] != "" {
+			operation = "METHOD"
+		}
+		for _, word := range append(slices.Collect(maps.Keys(s.Attributes)), operation) {
+			if !strings.Contains(string(page), "`"+word) {
+				t.Errorf("%s does not have %s of the span %q", path, word, s.Name)
+			}
+		}
+	}
 }
 
 // ServeHTTP implements http.Handler.
