@@ -386,6 +386,24 @@ func TestOrderedCalls(t *testing.T) {
 		}
 		d.answer(c, "done")
 	}
+	// Ordered by tool, the calls of two tools come beside each other: those of each one at a time, in their order.
+	for i := range 8 {
+		status, text := send(t, fmt.Sprintf("%s/api/sessions/phone/tools/%s/call", p.urls[i/2%2], []string{"step", "look"}[i%2]),
+			fmt.Sprintf(`{"args":{"n":%d},"mode":"async","ordered":"tool"}`, i/2), pairToken)
+		if status != http.StatusAccepted {
+			t.Fatalf("call %d: %d %s", i, status, text)
+		}
+	}
+	for i := range 4 {
+		one, two := d.next(), d.next()
+		for _, c := range []rawCall{one, two} {
+			if want := fmt.Sprintf(`{"n":%d}`, i); one.Name == two.Name || string(c.Args) != want || len(d.calls) > 0 {
+				t.Fatalf("round %d: %s %s, %s %s and %d more", i, one.Name, one.Args, two.Name, two.Args, len(d.calls))
+			}
+		}
+		d.answer(one, "done")
+		d.answer(two, "done")
+	}
 }
 
 // Ordered calls take at most half of the places of a device, so others can still call it. Those beyond are refused.
