@@ -316,7 +316,6 @@ func TestCallsWaitForTheForeground(t *testing.T) {
 		_, text := send(t, p.urls[1]+"/api/sessions?presence=sleeping", "", pairToken)
 		return strings.Contains(text, `"phone"`)
 	})
-	call(1, "snap", "", http.StatusConflict) // not connected
 	snap := call(1, "snap", hour, http.StatusAccepted)
 	d = p.rawDevice(1, "phone", pairToken, hello, `[]`)
 	d.send(`{"type":"presence","foreground":false}`)
