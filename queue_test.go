@@ -459,4 +459,11 @@ func TestQueueNeedsOneKnownDevice(t *testing.T) {
 	if _, text := send(t, q.a+"/api/tools", "", adminToken); strings.Contains(text, "presence") {
 		t.Error(text)
 	}
+	forgetful := start(t, farhand.Config{Token: adminToken, DeviceRetention: "0"})
+	wakePhone(t, forgetful, "phone", adminToken, echoTools, true).sleep()
+	testkit.Eventually(t, "a device that is not remembered is unknown", func() bool {
+		status, _ := send(t, forgetful+"/api/tools/echo/call",
+			`{"queue":{"ttl_ms":600000},"target":{"device_id":"phone"}}`, adminToken)
+		return status == http.StatusNotFound
+	})
 }
