@@ -45,6 +45,21 @@ func TestMCPListsSleepingDevices(t *testing.T) {
 		t.Cleanup(func() { _ = client.Close() })
 		return client
 	}
+	for _, wrong := range []withQueue{"999", "86400001", "soon"} { // tools that are listed for it could not be called
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/mcp",
+			strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		resp, err := wrong.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.Body.Close(); resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: status %d", wrong, resp.StatusCode)
+		}
+	}
 	if found := searched(t, queued("/mcp?tools=search")); found != "tablet phone" {
 		t.Errorf("the search found tools of %s", found)
 	}
