@@ -18,7 +18,7 @@ const answerWait = 2 * time.Second
 // maxContests limits how many successive holders are asked for one claim.
 const maxContests = 4
 
-// errContested is the error of a claimer that lost each race for a session. Nobody has refused it, so it retries.
+// errContested is the error of a claimer that lost each race for a session. No holder has refused it, so it may retry.
 var errContested = registry.Errorf(registry.CodeBusy, "Several connections claim this session at a time. Reconnect in "+
 	"a moment.").RetryIn(time.Second)
 
