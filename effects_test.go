@@ -242,6 +242,102 @@ func TestForegroundAndDefaultDevice(t *testing.T) {
 	wants("ring", user, "ambiguous_target")
 }
 
+// With queue, a call that needs the foreground waits until the device reports it: of a connected device, and of one that
+// was asleep and is back in the background. Other calls with queue wait behind it, those without do not.
+func TestCallsWaitForTheForeground(t *testing.T) {
+	p := newPairingPods(t, 2, nil)
+	const hello = `{"type":"connect","device_id":"phone","capabilities":["presence"]}`
+	const tools = `[{"name":"snap","effects":{"needs_foreground":true}},{"name":"ring"}]`
+	d := p.rawDevice(0, "phone", pairToken, hello, tools)
+	d.heard("tools_registered")
+	call := func(pod int, tool, queue string, want int) (c queuedCall) {
+		t.Helper()
+		status, text := send(t, p.urls[pod]+"/api/tools/"+tool+"/call", `{"target":{"device_id":"phone"}`+queue+`}`, pairToken)
+		if err := json.Unmarshal([]byte(text), &c); err != nil || status != want {
+			t.Fatalf("%s: %d %s", tool, status, text)
+		}
+		return c
+	}
+	const hour = `,"mode":"async","queue":{"ttl_ms":3600000}`
+	ended := func(c queuedCall, want string) {
+		t.Helper()
+		_, text := send(t, p.urls[1]+"/api/calls/"+c.CallID+"?wait_ms=20000", "", pairToken)
+		if !strings.Contains(text, `"state":"succeeded"`) || !strings.Contains(text, want) {
+			t.Errorf("%s instead of %q", text, want)
+		}
+	}
+	background := func() { // both pods know it
+		t.Helper()
+		d.send(`{"type":"presence","foreground":false}`)
+		for pod := range p.urls {
+			p.eventually("a call is refused", func() bool {
+				_, text := send(t, p.urls[pod]+"/api/tools/snap/call", `{"target":{"device_id":"phone"},"timeout_ms":1}`, pairToken)
+				return strings.Contains(text, `"needs_foreground"`)
+			})
+		}
+		for len(d.calls) > 0 { // that came before the gateway knew
+			<-d.calls
+		}
+	}
+	first := func() { // what comes next is the call of ring, then those of snap in their order
+		t.Helper()
+		for pod := range p.urls {
+			snap := call(pod, "snap", hour, http.StatusAccepted)
+			behind := call(1-pod, "ring", hour, http.StatusAccepted)
+			if snap.State != "queued" || snap.Place != 1 || behind.State != "queued" || behind.Place != 2 {
+				t.Errorf("queued: %+v, behind it %+v", snap, behind)
+			}
+			beside := call(pod, "ring", `,"mode":"async"`, http.StatusAccepted)
+			for _, next := range []struct {
+				queuedCall
+				name string
+			}{{beside, "ring"}, {snap, "snap"}, {behind, "ring"}} {
+				c := d.next()
+				if c.ID != next.CallID || c.Name != next.name {
+					t.Fatalf("%s %s came instead of %s %s", c.Name, c.ID, next.name, next.CallID)
+				}
+				d.answer(c, "by "+next.CallID)
+				ended(next.queuedCall, "by "+next.CallID)
+				if next.queuedCall == beside {
+					d.send(`{"type":"presence","foreground":true}`)
+				}
+			}
+			if len(d.calls) > 0 {
+				t.Errorf("%d more calls came", len(d.calls))
+			}
+			background()
+		}
+	}
+	background()
+	first()
+
+	d.conn.Close()
+	p.eventually("the device sleeps", func() bool {
+		_, text := send(t, p.urls[1]+"/api/sessions?presence=sleeping", "", pairToken)
+		return strings.Contains(text, `"phone"`)
+	})
+	snap := call(1, "snap", hour, http.StatusAccepted)
+	d = p.rawDevice(1, "phone", pairToken, hello, `[]`)
+	d.send(`{"type":"presence","foreground":false}`)
+	d.send(`{"type":"register_tools","tools":` + tools + `}`)
+	beside := call(0, "ring", `,"mode":"async"`, http.StatusAccepted)
+	c := d.next()
+	if c.ID != beside.CallID {
+		t.Errorf("%s came in the background", c.Name)
+	}
+	d.answer(c, "rung")
+	ended(beside, "rung")
+	if c := read[queuedCall](t, p.urls[0]+"/api/calls/"+snap.CallID, "", pairToken); c.State != "queued" {
+		t.Errorf("in the background: %+v", c)
+	}
+	d.send(`{"type":"presence","foreground":true}`)
+	if c = d.next(); c.ID != snap.CallID {
+		t.Errorf("%s came", c.Name)
+	}
+	d.answer(c, "a cat")
+	ended(snap, "a cat")
+}
+
 // Calls that are accepted one after the other, on either pod, reach the device in that order, one at a time. Neither
 // calls without an order nor other devices wait for them, and they cannot take all places of the device.
 func TestOrderedCalls(t *testing.T) {
@@ -288,6 +384,24 @@ func TestOrderedCalls(t *testing.T) {
 			other.answer(other.next(), "done")
 		}
 		d.answer(c, "done")
+	}
+	// Ordered by tool, the calls of two tools come beside each other: those of each one at a time, in their order.
+	for i := range 8 {
+		status, text := send(t, fmt.Sprintf("%s/api/sessions/phone/tools/%s/call", p.urls[i/2%2], []string{"step", "look"}[i%2]),
+			fmt.Sprintf(`{"args":{"n":%d},"mode":"async","ordered":"tool"}`, i/2), pairToken)
+		if status != http.StatusAccepted {
+			t.Fatalf("call %d: %d %s", i, status, text)
+		}
+	}
+	for i := range 4 {
+		one, two := d.next(), d.next()
+		for _, c := range []rawCall{one, two} {
+			if want := fmt.Sprintf(`{"n":%d}`, i); one.Name == two.Name || string(c.Args) != want || len(d.calls) > 0 {
+				t.Fatalf("round %d: %s %s, %s %s and %d more", i, one.Name, one.Args, two.Name, two.Args, len(d.calls))
+			}
+		}
+		d.answer(one, "done")
+		d.answer(two, "done")
 	}
 }
 

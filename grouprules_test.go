@@ -7,12 +7,14 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/internal/testkit"
 )
 
@@ -216,6 +218,58 @@ func TestGroupCallOverMCP(t *testing.T) {
 	}
 	if p.called("eve-1") != 0 {
 		t.Error("a model of ada's called eve's device")
+	}
+}
+
+// groupModel calls call_devices in each turn, offered or not, and then says whether it was and what it read.
+type groupModel struct{}
+
+func (groupModel) Name() string { return "group" }
+
+func (groupModel) Generate(
+	_ context.Context, r provider.Request, emit func(provider.Delta),
+) (provider.Answer, error) {
+	if last := r.Messages[len(r.Messages)-1]; last.Role == provider.RoleTool {
+		offered := slices.ContainsFunc(r.Tools, func(t provider.Tool) bool { return t.Name == "call_devices" })
+		said := provider.Message{Role: provider.RoleAssistant, Content: fmt.Sprint("offered ", offered, ": ", last.Content)}
+		emit(provider.Delta{Text: said.Content})
+		return provider.Answer{Message: said, Stop: provider.StopEnd}, nil
+	}
+	return provider.Answer{Message: provider.Message{Role: provider.RoleAssistant, ToolCalls: []provider.ToolCall{{
+		ID: "c1", Name: "call_devices", Args: `{"tool":"look","devices":{"all":true}}`,
+	}}}, Stop: provider.StopToolCalls}, nil
+}
+
+// A model calls many devices with one tool, in a conversation and at /v1, only if the policy allows it.
+func TestModelsCallGroups(t *testing.T) {
+	p := onePod(t, `tools: [{id: alone, names: call_devices, for: {users: [eve]}, forbid: always}]`+"\n",
+		func(cfg *farhand.Config) { cfg.Builtins = []string{"call_devices"} }, farhand.WithModel(groupModel{}))
+	for _, c := range []struct {
+		user string
+		want []string
+	}{
+		{"ada", []string{"offered true", "look on 2 devices: 2 succeeded", "d-ada-1", "d-ada-2"}},
+		{"eve", []string{"offered false"}},
+	} {
+		for path, body := range map[string]string{
+			"/api/sessions/" + c.user + "-1/messages": `{"content":"look"}`,
+			"/v1/chat/completions":                    `{"model":"group","messages":[{"role":"user","content":"look"}]}`,
+		} {
+			resp := p.request(t.Context(), 0, http.MethodPost, path, body, c.user, "X-Farhand-Session", c.user+"-1")
+			text, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if err != nil || resp.StatusCode != http.StatusOK {
+				t.Fatalf("%s %s: %d %v %s", c.user, path, resp.StatusCode, err, text)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(string(text), want) {
+					t.Errorf("%s %s: no %q in %s", c.user, path, want, text)
+				}
+			}
+		}
+	}
+	if p.called("ada-1") != 2 || p.called("ada-2") != 2 || p.called("eve-1") != 0 {
+		t.Errorf("called %d, %d and %d times", p.called("ada-1"), p.called("ada-2"), p.called("eve-1"))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -244,7 +245,22 @@ func TestAQueuedCallIsCancelledOrExpires(t *testing.T) {
 }
 
 func TestAQueuedCallIsCheckedAgain(t *testing.T) {
-	q := newQueuePods(t, nil)
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	writePolicy(t, path, "")
+	q := newQueuePods(t, func(cfg *farhand.Config) { cfg.PolicyFile = path })
+	const ruledTools = `[{"name":"shout"},{"name":"whisper"},{"name":"hum"}]`
+	q.slept("ruled", ruledTools)
+	var ruled [3]queuedCall
+	for i, tool := range []string{"shout", "whisper", "hum"} {
+		status, text := send(t, q.a+"/api/tools/"+tool+"/call",
+			`{"args":{"of":"`+tool+`"},"target":{"device_id":"ruled"},"queue":{"ttl_ms":600000}}`, adminToken)
+		if err := json.Unmarshal([]byte(text), &ruled[i]); err != nil || status != http.StatusAccepted {
+			t.Fatalf("%d %s", status, text)
+		}
+	}
+	writePolicy(t, path, `calls: [{id: no-shout, deny: shout}]
+tools: [{id: asks, names: whisper, approval: {by: anyone}}]
+`)
 	q.slept("phone", echoTools)
 	key, id := q.key("")
 	revoked := q.call(q.a, "phone", `{"n":1}`, "", key, http.StatusAccepted)
@@ -284,6 +300,25 @@ func TestAQueuedCallIsCheckedAgain(t *testing.T) {
 	}
 	if len(phone.seen()) != 0 || len(guarded.seen()) != 1 {
 		t.Errorf("the devices got %v and %v", phone.seen(), guarded.seen())
+	}
+
+	for _, pod := range []string{q.a, q.b} {
+		testkit.Eventually(t, "the pod has the new policy", func() bool {
+			_, text := send(t, pod+"/api/policy", "", adminToken)
+			return strings.Contains(text, "no-shout")
+		})
+	}
+	spoken := wakePhone(t, q.b, "ruled", adminToken, ruledTools, true)
+	if c := q.outcome(q.a, ruled[0].CallID); c.State != "rejected" || c.Problem.Code != "policy_denied" ||
+		!strings.Contains(c.Problem.Detail, "no-shout") {
+		t.Errorf("denied meanwhile: %+v", c)
+	}
+	if c := q.outcome(q.a, ruled[1].CallID); c.State != "rejected" || c.Problem.Code != "approval_denied" ||
+		!strings.Contains(c.Problem.Detail, "now needs a person's approval") {
+		t.Errorf("needs an approval meanwhile: %+v", c)
+	}
+	if c := q.outcome(q.a, ruled[2].CallID); c.State != "succeeded" || len(spoken.seen()) != 1 {
+		t.Errorf("allowed: %+v, the device got %v", c, spoken.seen())
 	}
 }
 
@@ -424,4 +459,11 @@ func TestQueueNeedsOneKnownDevice(t *testing.T) {
 	if _, text := send(t, q.a+"/api/tools", "", adminToken); strings.Contains(text, "presence") {
 		t.Error(text)
 	}
+	forgetful := start(t, farhand.Config{Token: adminToken, DeviceRetention: "0"})
+	wakePhone(t, forgetful, "phone", adminToken, echoTools, true).sleep()
+	testkit.Eventually(t, "a device that is not remembered is unknown", func() bool {
+		status, _ := send(t, forgetful+"/api/tools/echo/call",
+			`{"queue":{"ttl_ms":600000},"target":{"device_id":"phone"}}`, adminToken)
+		return status == http.StatusNotFound
+	})
 }

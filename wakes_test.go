@@ -79,7 +79,7 @@ func newSleeper(t *testing.T, gateway string) *sleeper {
 			if len(offer.Kinds) != 1 || offer.Kinds[0] != "webhook" {
 				t.Errorf("offered %+v", offer)
 			}
-			return &client.Wake{Kind: "webhook", URL: service.URL + "/phone"}
+			return &client.Wake{Kind: "webhook", URL: service.URL + "/phone", MinIntervalMS: 1000}
 		}))
 	if err != nil {
 		t.Fatal(err)
@@ -123,11 +123,15 @@ func TestPushWakesADevice(t *testing.T) {
 		t.Errorf("shown %+v", shown)
 	}
 	testkit.Eventually(t, "the tool", func() bool { return s.calls(urls[1]) })
-	s.sleep()
-	testkit.Eventually(t, "the device sleeps", func() bool {
-		_, text := send(t, urls[1]+"/api/sessions?device_id=phone", "", pairToken)
-		return !strings.Contains(text, `"phone"`)
-	})
+	sleep := func() {
+		t.Helper()
+		s.sleep()
+		testkit.Eventually(t, "the device sleeps", func() bool {
+			_, text := send(t, urls[1]+"/api/sessions?device_id=phone", "", pairToken)
+			return !strings.Contains(text, `"phone"`)
+		})
+	}
+	sleep()
 	if n := s.pushes.Load(); n != 0 {
 		t.Errorf("%d pushes to a device that is connected", n)
 	}
@@ -160,6 +164,22 @@ func TestPushWakesADevice(t *testing.T) {
 	}
 	if n := s.pushes.Load(); n != 1 {
 		t.Errorf("%d pushes, want one", n)
+	}
+
+	// A group call wakes it, too.
+	sleep()
+	status, text := send(t, urls[1]+"/api/calls",
+		`{"tool":"look","target":{"device_ids":["phone"]},"queue":{"ttl_ms":60000}}`, pairToken)
+	var table groupTable
+	if err := json.Unmarshal([]byte(text), &table); err != nil || table.Counts.Queued != 1 || len(table.Results) != 1 {
+		t.Fatalf("group call: %d %s", status, text)
+	}
+	testkit.Eventually(t, "the end of its child", func() bool {
+		_, text := send(t, urls[0]+"/api/calls/"+table.Results[0].CallID+"?wait_ms=5000", "", pairToken)
+		return strings.Contains(text, "a cat")
+	})
+	if n := s.pushes.Load(); n != 2 {
+		t.Errorf("%d pushes, want a second one", n)
 	}
 }
 

@@ -229,6 +229,7 @@ func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
 	}
 	handler, err := api.NewHandler(api.Config{
 		Pages: pages, Files: g.files, Resource: g.cfg.resource(), States: a.store, TaskAfter: g.cfg.CallTimeout,
+		QueueTTL:  g.cfg.Queue.TTL,
 		Retention: g.cfg.Retention,
 		Invoker:   a.invoker, Calls: g.pod.Calls, Directory: a.store, Conversations: a.store, Kicker: g.pod.Hub,
 		Queue: g.pod.Queue, Devices: a.store,

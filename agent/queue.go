@@ -38,15 +38,10 @@ func (i *Invoker) checkQueue(req *Request) error {
 }
 
 func (i *Invoker) checkTTL(ttl time.Duration) error {
-	switch {
-	case i.cfg.Queue == nil:
+	if i.cfg.Queue == nil {
 		return registry.Errorf(registry.CodeInvalidRequest, "This gateway does not queue calls. Leave queue out.")
-	case ttl < registry.MinQueueTTL || ttl > i.cfg.QueueTTL:
-		return registry.Errorf(registry.CodeInvalidRequest,
-			"The time that a call waits in a queue must be %d to %d ms; FARHAND_QUEUE_TTL sets the most.",
-			registry.MinQueueTTL.Milliseconds(), i.cfg.QueueTTL.Milliseconds())
 	}
-	return nil
+	return registry.CheckQueueTTL(ttl, i.cfg.QueueTTL)
 }
 
 // CheckQueue returns why calls of the running local tool cannot wait in queues for the time ttl; nil: they can.

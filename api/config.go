@@ -145,6 +145,7 @@ type Config struct {
 	Queue   Queue                  // nil: no call is queued
 	Devices registry.SleepingStore // devices that are remembered; nil: none
 
+	QueueTTL  time.Duration // the longest that calls may wait for sleeping devices; default registry.DefaultQueueTTL
 	TaskAfter time.Duration // MCP clients get a task for calls that may take longer; default agent.DefaultCallTimeout
 	Retention time.Duration // how long records of calls are stored; default registry.DefaultRetention
 
@@ -237,6 +238,7 @@ func (cfg Config) withDefaults() (Config, error) {
 	cfg.StreamGrace = cmp.Or(cfg.StreamGrace, defaultGrace)
 	cfg.MaxServed = cmp.Or(cfg.MaxServed, DefaultMaxServed)
 	cfg.TaskAfter = cmp.Or(cfg.TaskAfter, agent.DefaultCallTimeout)
+	cfg.QueueTTL = cmp.Or(cfg.QueueTTL, registry.DefaultQueueTTL)
 	cfg.Retention = cmp.Or(cfg.Retention, registry.DefaultRetention)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	cfg.AccessLog = cmp.Or(cfg.AccessLog, AccessLogSampled)

@@ -230,7 +230,7 @@ func (h *handler) postMessage(c *gin.Context, _ *params) error {
 	if err != nil {
 		return err
 	}
-	queue, err := queueHeader(c)
+	queue, err := h.queueHeader(c)
 	if err != nil {
 		return err
 	}

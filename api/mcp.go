@@ -44,7 +44,7 @@ func (h *handler) serveMCP(c *gin.Context, q *params) error {
 	if err := q.failed(); err != nil {
 		return err
 	}
-	queue, err := queueHeader(c)
+	queue, err := h.queueHeader(c)
 	if err != nil {
 		return err
 	}

@@ -47,13 +47,18 @@ func (h *handler) listQueue(c *gin.Context, _ *params) error {
 // headerQueue has how long calls of a turn may wait for a sleeping device, in ms.
 const headerQueue = "X-Farhand-Queue"
 
-// queueHeader returns how long the calls of a turn may wait for a sleeping device; zero: they may not.
-func queueHeader(c *gin.Context) (time.Duration, error) {
+// queueHeader returns how long the calls of a turn, or of an MCP client, may wait for a sleeping device; zero: they may
+// not. A time outside the limits fails now, and not with the first call of a tool that was listed for it.
+func (h *handler) queueHeader(c *gin.Context) (time.Duration, error) {
 	text := c.GetHeader(headerQueue)
 	if text == "" {
 		return 0, nil
 	}
-	return readMillis("The header "+headerQueue, []byte(text))
+	ttl, err := readMillis("The header "+headerQueue, []byte(text))
+	if err != nil {
+		return 0, err
+	}
+	return ttl, registry.CheckQueueTTL(ttl, h.QueueTTL)
 }
 
 // sleeping returns the known devices that match a target.

@@ -26,7 +26,7 @@ func (h *handler) complete(c *gin.Context, _ *params) error {
 	if err != nil {
 		return openai.NoModel(err)
 	}
-	queue, err := queueHeader(c)
+	queue, err := h.queueHeader(c)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,17 @@ const (
 	DefaultQueueTTL = 24 * time.Hour
 )
 
+// CheckQueueTTL returns an error with CodeInvalidRequest unless a call may wait in a queue for this time. most is the
+// longest.
+func CheckQueueTTL(ttl, most time.Duration) error {
+	if ttl >= MinQueueTTL && ttl <= most {
+		return nil
+	}
+	return Errorf(CodeInvalidRequest,
+		"The time that a call waits in a queue must be %d to %d ms; FARHAND_QUEUE_TTL sets the most.",
+		MinQueueTTL.Milliseconds(), most.Milliseconds())
+}
+
 // QueueBound limits the calls that wait, and the bytes of their requests.
 type QueueBound struct {
 	Calls int64

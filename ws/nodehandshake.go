@@ -141,7 +141,8 @@ func (s *Server) readHello(conn *websocket.Conn, socket *handshakeSocket) (*node
 func (s *Server) admitNode(
 	r *http.Request, hello *node.Hello, place *share.Grant,
 ) (begin opening, refusal *node.Refusal) {
-	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout+openingWait)
+	// The store has its time for who the node is, then for the session, after the wait for a turn, and then for a secret.
+	ctx, cancel := context.WithTimeout(r.Context(), 3*storeTimeout+openingWait)
 	defer cancel()
 	reserve := func(id auth.Identity) (err error) {
 		if begin.socket != nil { // reserved

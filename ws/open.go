@@ -109,7 +109,8 @@ func (c *conn) failOpen(s registry.Session, err error) {
 			"device. Use another session_id. The same device can present the session's resume_token.")
 	case errors.Is(err, registry.CodeSessionNotFound):
 		c.refuseSession(codeSessionOwnerMismatch, registry.AsError(err).Message)
-	case errors.Is(err, registry.CodeStoreUnavailable), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, registry.CodeStoreUnavailable), errors.Is(err, registry.CodeBusy),
+		errors.Is(err, context.DeadlineExceeded): // it may get its session later
 		c.note(slog.LevelWarn, "session not opened", "session", s.Key.Session, "error", err)
 		c.end(CloseUnavailable)
 	default:

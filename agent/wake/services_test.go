@@ -124,9 +124,7 @@ func TestWebPush(t *testing.T) {
 		VAPIDKey: secret.Text(vapid), VAPIDSubject: "mailto:ops@example.com", Content: true,
 	}})
 	sub := pushtest.NewSubscription()
-	a := &answers{t: t, next: []func(http.ResponseWriter){
-		status(201, ""), status(404, ""), status(410, ""), status(500, "x"), status(413, ""),
-	}}
+	a := &answers{t: t}
 	server := httptest.NewServer(a)
 	t.Cleanup(server.Close)
 	a.check = func(r *http.Request, body []byte) {
@@ -151,11 +149,12 @@ func TestWebPush(t *testing.T) {
 		if _, err := s.Register(t.Context(), "acme", "", device, w); err != nil {
 			t.Error(err)
 		}
-		if kind == registry.WakeWebPush {
-			wantResults(t, s, w, result{outcome: Sent}, result{outcome: Gone, reason: "status 404"},
-				result{outcome: Gone, reason: "status 410"}, result{outcome: Retry, reason: "status 500"})
+		a.next = []func(http.ResponseWriter){
+			status(201, ""), status(404, ""), status(410, ""), status(500, "x"), status(413, ""),
 		}
-		wantResults(t, s, w, result{outcome: Refused, reason: "status 413"})
+		wantResults(t, s, w, result{outcome: Sent}, result{outcome: Gone, reason: "status 404"},
+			result{outcome: Gone, reason: "status 410"}, result{outcome: Retry, reason: "status 500"},
+			result{outcome: Refused, reason: "status 413"})
 	}
 }
 

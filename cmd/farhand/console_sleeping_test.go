@@ -3,12 +3,16 @@ package main
 import (
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
+	"strings"
+	"time"
 
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/ws/client"
 )
 
-// sleepingDevice is listed with its tools while it is away. A call waits in its queue, can be cancelled there, and runs
-// when the device connects.
+// sleepingDevice is listed with its tools while it is away, and with what wakes it. A call waits in its queue, can be
+// cancelled there, and runs when the device connects.
 func (s *consoleStage) sleepingDevice() {
 	_, made := request(s, http.MethodPost, s.url+"/api/keys", `{"name":"ben's tablet","user_id":"ben","roles":["device"]}`)
 	var key struct{ Key string }
@@ -24,7 +28,20 @@ func (s *consoleStage) sleepingDevice() {
 	s.gone("Ben's tablet")
 	leave()
 	s.press("Ben's tablet sleeping")
-	s.see("Sleeping", "Queue (0)", "No call waits for this device", "Woken by", "ben has none", "returns its arguments")
+	s.see("Sleeping", "Queue (0)", "No call waits for this device", "Woken by", "Nothing. Queued calls wait",
+		"ben has none", "returns its arguments")
+	pushed := make(chan struct{}, 1)
+	hook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { pushed <- struct{}{} }))
+	s.parent().Cleanup(hook.Close)
+	from := time.Now().UTC().Add(12 * time.Hour) // not now
+	quiet := from.Format("15:04") + "–" + from.Add(time.Minute).Format("15:04")
+	if status, text := request(s, http.MethodPut, s.url+"/api/devices/tablet/wake", `{"kind":"webhook","url":"`+hook.URL+
+		`","min_interval_ms":3600000,"quiet":{"from":"`+strings.Replace(quiet, "–", `","to":"`, 1)+`","zone":""}}`); status != http.StatusOK {
+		s.Fatalf("%d %s", status, text)
+	}
+	s.openAgain()
+	s.see("Webhook at "+strings.TrimPrefix(hook.URL, "http://"), quiet+" UTC")
+	s.gone("Last push")
 	s.press("Make it the default")
 	s.see("Calls to ben go to this device")
 	s.press("echo returns its arguments")
@@ -34,12 +51,18 @@ func (s *consoleStage) sleepingDevice() {
 	s.openAgain()
 	s.see("Waits for its device at place 1") // the address has the call
 	s.picture("queued-1280-light")
+	testkit.Receive(s, "the push", pushed)
 	s.press("Ben's tablet")
-	s.see("Queue (1)")
+	s.see("Queue (1)", "Woken by", "Last push")
+	s.gone("Last error")
 	s.accessible("a queue")
 	s.picture("queue-1280-light")
 	s.press("Cancel call")
 	s.see("Queue (0)")
+	s.press("Stop waking it")
+	s.see("The gateway forgets how to wake this device")
+	s.press("Stop waking it") // in the dialog
+	s.see("Nothing. Queued calls wait")
 	s.press("echo returns its arguments")
 	for _, place := range []string{"1", "2"} {
 		s.press("Queue the call")

@@ -34,7 +34,8 @@ func TestConsole(t *testing.T) {
 	t.Parallel()
 	provider := startIdentityProvider(t)
 	pods := startFleet(t, 2, redistest.Single(t), append(provider.settings(), "FARHAND_POD_LEASE=2s",
-		"FARHAND_BUILTIN_TOOLS=time", "FARHAND_LOG_LEVEL=info", "FARHAND_ACCESS_LOG=all")...)
+		"FARHAND_BUILTIN_TOOLS=time", "FARHAND_LOG_LEVEL=info", "FARHAND_ACCESS_LOG=all", "FARHAND_PRIVATE_URLS=true",
+		"FARHAND_WAKE_WEBHOOK_SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")...)
 	s := &consoleStage{
 		pageBrowser: startPageBrowser(t), pods: pods, provider: provider,
 		late: make(chan struct{}), free: make(chan struct{}),

@@ -115,7 +115,10 @@ func (s *adminStage) model(r scripted.Request) scripted.Step {
 
 func (s *adminStage) connect() {
 	connectDevice(s.parentTB, s.url, "anna", client.WithDevice("phone-1", "Anna's phone", "android"),
-		client.WithTool(client.Tool{Name: "pay", Description: "Pays.", SecurityLevel: "user_confirm"},
+		client.WithTool(client.Tool{
+			Name: "pay", Description: "Pays.", SecurityLevel: "user_confirm",
+			Effects: &client.Effects{Class: "external", Permission: "bank", Cost: "high", TypicalMS: 2000},
+		},
 			func(_ context.Context, call client.Call) (any, error) { return "paid " + string(call.Args), nil }),
 		client.WithTool(client.Tool{Name: "camera_snap", Description: "Takes a picture."},
 			func(context.Context, client.Call) (any, error) {

@@ -81,7 +81,13 @@ func (s *adminStage) approveOnPhone() {
 		return document.querySelector("h1.mono");
 	})()`)
 	s.see("Money "+nasty[0]+" leaves the house.", "bob", "robot", "Anna's phone", "money", `\u202e`, nasty[1],
-		"invisible or reordering", "min left")
+		"invisible or reordering", "min left", "The tool declares", "Reaches other systems", "Permission: bank", "High cost",
+		"About 2 s")
+	_, raw := request(s, http.MethodGet, s.url+"/api/approvals/"+id, "")
+	const declared = `"effects":{"class":"external","permission":"bank","cost":"high","typical_ms":2000}`
+	if !strings.Contains(string(raw), declared) {
+		s.Errorf("no %s in %s", declared, raw)
+	}
 	eval[bool](s.pageBrowser, countDecisions)
 	s.thumb()
 	// Buttons that move, as when a page shifts below a finger, decide nothing; nor do clicks of a script.

@@ -199,6 +199,21 @@ func (o deviceOptions) unpaired(err error) error {
 	return err
 }
 
+// logConnections logs first when the device is connected, unless it is empty, and "connected again" when it is back
+// after each interruption: the client itself logs only why a connection ended.
+func logConnections(log *slog.Logger, first string) client.Option {
+	next := first
+	return client.WithState(func(s client.State) {
+		switch {
+		case s.Phase == client.PhaseWaiting && next == "":
+			next = "connected again"
+		case s.Phase == client.PhaseConnected && next != "":
+			log.Info(next)
+			next = ""
+		}
+	})
+}
+
 // newDevice makes the device for one of the gateway's sockets. It pairs the device first if the options ask for that.
 func (a *application) newDevice(
 	ctx context.Context, o deviceOptions, path string, tools []demotools.Tool, log *slog.Logger, more ...client.Option,
@@ -218,7 +233,7 @@ func (a *application) newDevice(
 	options := []client.Option{
 		client.WithToken(token), client.WithName(o.name), client.WithSession(o.session),
 		client.WithDevice(o.deviceID, o.name, runtime.GOOS), client.WithLabels(o.labels), client.WithLogger(log),
-		client.WithTLS(trusted),
+		client.WithTLS(trusted), logConnections(log, ""),
 	}
 	var names []string
 	for _, t := range tools {
@@ -266,11 +281,7 @@ func (a *application) mcpDevice(ctx context.Context, o deviceOptions) error {
 			"--simulate and --location")
 	}
 	log := newLogger(a.err, o.level(), "auto")
-	c, err := a.newDevice(ctx, o, "/ws/mcp", nil, log, client.WithState(func(s client.State) {
-		if s.Phase == client.PhaseConnected {
-			log.Info("connected")
-		}
-	}))
+	c, err := a.newDevice(ctx, o, "/ws/mcp", nil, log, logConnections(log, "connected"))
 	if err != nil {
 		return err
 	}

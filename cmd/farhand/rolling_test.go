@@ -46,9 +46,11 @@ func TestRollingRestartBehindNginx(t *testing.T) {
 	}
 	balancer := startBalancer(t, pods)
 	env := []string{"FARHAND_TOKEN=" + fleetToken, "FARHAND_URL=" + balancer}
-	start(t, env, farhandBinary, "device", "--session", "plain", "--device", "plain", "--tools", "device_info")
-	start(t, env, farhandBinary, "device", "--device", "everything", "--mcp", fmt.Sprintf("exec %s %s stdio", node,
-		everything))
+	devices := []*process{
+		start(t, env, farhandBinary, "device", "--session", "plain", "--device", "plain", "--tools", "device_info"),
+		start(t, env, farhandBinary, "device", "--device", "everything", "--mcp", fmt.Sprintf("exec %s %s stdio", node,
+			everything)),
+	}
 	const fan = 8
 	for i := range fan {
 		name := fmt.Sprintf("fan-%d", i)
@@ -69,6 +71,11 @@ func TestRollingRestartBehindNginx(t *testing.T) {
 	defer load.check(t)
 	load.everyKind(t) // after the last pod is back, too
 	stop()
+	for _, d := range devices {
+		eventually(t, waitLimit, "the device says that it is back", func() bool {
+			return strings.Contains(d.out.String(), `"msg":"connected again"`)
+		})
+	}
 }
 
 // restart stops a pod as an operator does, and starts it again at the same address.

@@ -18,8 +18,13 @@ const answerWait = 2 * time.Second
 // maxContests limits how many successive holders are asked for one claim.
 const maxContests = 4
 
+// errContested is the error of a claimer that lost each race for a session. No holder has refused it, so it may retry.
+var errContested = registry.Errorf(registry.CodeBusy, "Several connections claim this session at a time. Reconnect in "+
+	"a moment.").RetryIn(time.Second)
+
 // Obtain claims a session that another connection holds. It fails with ErrHeldByAnother if that connection keeps the
-// session, or if ctx ends first. said delivers the claimer's introduction, once. The caller continues as after Open.
+// session, or if ctx ends first, and with CodeBusy if others were faster maxContests times. said delivers the claimer's
+// introduction, once. The caller continues as after Open.
 func (p *Hub) Obtain(
 	ctx context.Context, s registry.Session, c Conn, held *registry.Held, said <-chan registry.Introduction,
 ) (*LocalSession, error) {
@@ -34,7 +39,7 @@ func (p *Hub) Obtain(
 			return l, err
 		}
 	}
-	return nil, registry.ErrHeldByAnother
+	return nil, errContested
 }
 
 // contest decides which connection gets the session. gone reports that the holder did not answer.

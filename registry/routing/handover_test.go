@@ -2,6 +2,7 @@ package routing
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -246,5 +247,41 @@ func TestWhoLeavesTheContestTakesNothing(t *testing.T) {
 		if err == nil || pod.Hub.Get(holder.key) != holder {
 			t.Fatalf("the holder lost its session to one that is gone: %v", err)
 		}
+	}
+}
+
+// alwaysFaster is a store in which other connections of the device claim the session before each claim of another pod.
+type alwaysFaster struct {
+	*memory.Store
+	claims int
+}
+
+// Claim implements registry.Sessions.
+func (s *alwaysFaster) Claim(ctx context.Context, session registry.Session) (registry.Claim, error) {
+	if session.DeviceName == "slow" {
+		faster := session
+		faster.DeviceName = "fast"
+		if _, err := s.Store.Claim(ctx, faster); err != nil {
+			return registry.Claim{}, err
+		}
+		s.claims++
+	}
+	return s.Store.Claim(ctx, session)
+}
+
+// A claimer that loses each race for a session comes back: no connection has refused it.
+func TestWhoLosesEachRaceComesBack(t *testing.T) {
+	store := &alwaysFaster{Store: memory.New(memory.Options{})}
+	pod := startPod(t, store, "a")
+	const token = "a token of the holder"
+	change := func(s *registry.Session) { s.DeviceID, s.Proofs = "phone", []string{registry.Proof("", token)} }
+	holder := connect(t, pod, deafConn{}, change).Session()
+	said := make(chan registry.Introduction, 1)
+	said <- registry.Introduction{Token: token}
+	claimer := registry.Session{Key: holder.Key, DeviceName: "slow"}
+	change(&claimer)
+	_, err := pod.Hub.Obtain(t.Context(), claimer, deafConn{}, &registry.Held{Holder: holder, At: time.Now()}, said)
+	if e := registry.AsError(err); !errors.Is(err, registry.CodeBusy) || e.RetryAfter == 0 || store.claims != maxContests {
+		t.Errorf("after %d claims: %v", store.claims, err)
 	}
 }
