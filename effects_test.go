@@ -252,7 +252,8 @@ func TestCallsWaitForTheForeground(t *testing.T) {
 	d.heard("tools_registered")
 	call := func(pod int, tool, queue string, want int) (c queuedCall) {
 		t.Helper()
-		status, text := send(t, p.urls[pod]+"/api/tools/"+tool+"/call", `{"target":{"device_id":"phone"}`+queue+`}`, pairToken)
+		body := `{"target":{"device_id":"phone"}` + queue + `}`
+		status, text := send(t, p.urls[pod]+"/api/tools/"+tool+"/call", body, pairToken)
 		if err := json.Unmarshal([]byte(text), &c); err != nil || status != want {
 			t.Fatalf("%s: %d %s", tool, status, text)
 		}
@@ -271,7 +272,8 @@ func TestCallsWaitForTheForeground(t *testing.T) {
 		d.send(`{"type":"presence","foreground":false}`)
 		for pod := range p.urls {
 			p.eventually("a call is refused", func() bool {
-				_, text := send(t, p.urls[pod]+"/api/tools/snap/call", `{"target":{"device_id":"phone"},"timeout_ms":1}`, pairToken)
+				_, text := send(t, p.urls[pod]+"/api/tools/snap/call",
+					`{"target":{"device_id":"phone"},"timeout_ms":1}`, pairToken)
 				return strings.Contains(text, `"needs_foreground"`)
 			})
 		}
@@ -387,7 +389,8 @@ func TestOrderedCalls(t *testing.T) {
 	}
 	// Ordered by tool, the calls of two tools come beside each other: those of each one at a time, in their order.
 	for i := range 8 {
-		status, text := send(t, fmt.Sprintf("%s/api/sessions/phone/tools/%s/call", p.urls[i/2%2], []string{"step", "look"}[i%2]),
+		tool := []string{"step", "look"}[i%2]
+		status, text := send(t, fmt.Sprintf("%s/api/sessions/phone/tools/%s/call", p.urls[i/2%2], tool),
 			fmt.Sprintf(`{"args":{"n":%d},"mode":"async","ordered":"tool"}`, i/2), pairToken)
 		if status != http.StatusAccepted {
 			t.Fatalf("call %d: %d %s", i, status, text)

@@ -192,7 +192,8 @@ func TestMCPQueuesACall(t *testing.T) {
 	task := func(n int) string {
 		t.Helper()
 		said := call(n, hour, tasks).Result
-		if said.ResultType != "task" || said.Status != "working" || !strings.Contains(said.StatusMessage, "device, which sleeps") {
+		if said.ResultType != "task" || said.Status != "working" ||
+			!strings.Contains(said.StatusMessage, "device, which sleeps") {
 			t.Fatalf("a task: %+v", said)
 		}
 		return said.TaskID

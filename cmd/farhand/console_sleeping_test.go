@@ -34,13 +34,16 @@ func (s *consoleStage) sleepingDevice() {
 	hook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { pushed <- struct{}{} }))
 	s.parent().Cleanup(hook.Close)
 	from := time.Now().UTC().Add(12 * time.Hour) // not now
-	quiet := from.Format("15:04") + "–" + from.Add(time.Minute).Format("15:04")
-	if status, text := request(s, http.MethodPut, s.url+"/api/devices/tablet/wake", `{"kind":"webhook","url":"`+hook.URL+
-		`","min_interval_ms":3600000,"quiet":{"from":"`+strings.Replace(quiet, "–", `","to":"`, 1)+`","zone":""}}`); status != http.StatusOK {
+	const clock = "15:04"
+	begin, end := from.Format(clock), from.Add(time.Minute).Format(clock)
+	wake := `{"kind":"webhook","url":"` + hook.URL + `","min_interval_ms":3600000,` +
+		`"quiet":{"from":"` + begin + `","to":"` + end + `","zone":""}}`
+	status, text := request(s, http.MethodPut, s.url+"/api/devices/tablet/wake", wake)
+	if status != http.StatusOK {
 		s.Fatalf("%d %s", status, text)
 	}
 	s.openAgain()
-	s.see("Webhook at "+strings.TrimPrefix(hook.URL, "http://"), quiet+" UTC")
+	s.see("Webhook at "+strings.TrimPrefix(hook.URL, "http://"), begin+"–"+end+" UTC")
 	s.gone("Last push")
 	s.press("Make it the default")
 	s.see("Calls to ben go to this device")
