@@ -42,15 +42,19 @@ func (g *Gateway) openHooks() ([]agent.Hook, error) {
 	return all, nil
 }
 
-// approvalRequested notifies the hooks of the file that a call needs an approval. The notification has a link if the
-// gateway's URL is known. Calls start only after all hooks exist.
+// approvalRequested notifies the hooks of the file that a call needs an approval. The notification has links if the
+// gateway's URL is known: one for programs, and one for people if the gateway serves the console. Calls start only
+// after all hooks exist.
 func (g *Gateway) approvalRequested(a registry.Approval) {
-	url := g.cfg.publicURL()
-	if url != "" {
-		url += "/api/approvals/" + a.ID
+	var links hooks.Links
+	if url := g.cfg.publicURL(); url != "" {
+		links.API = url + "/api/approvals/" + a.ID
+		if g.cfg.Console != consoleOff {
+			links.Console = url + "/console/approvals/" + a.ID
+		}
 	}
 	for _, h := range g.webhooks {
-		h.ApprovalRequested(a, url)
+		h.ApprovalRequested(a, links)
 	}
 }
 

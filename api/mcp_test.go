@@ -19,12 +19,14 @@ type rpc struct {
 		Code    int
 		Message string
 		Data    struct {
-			Code       registry.Code
-			CallID     string `json:"call_id"`
-			Dispatched registry.Dispatched
-			Supported  []string
-			Requested  string
-			URI        string
+			Code         registry.Code
+			CallID       string `json:"call_id"`
+			Dispatched   registry.Dispatched
+			Retryable    bool
+			RetryAfterMS int64 `json:"retry_after_ms"`
+			Supported    []string
+			Requested    string
+			URI          string
 		}
 	}
 }

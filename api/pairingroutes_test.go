@@ -88,6 +88,19 @@ func TestPairingOverHTTP(t *testing.T) {
 	f.as("agent", request{path: "/api/pairings"}).want(http.StatusForbidden)
 }
 
+// A paired device that is away is not connected, as with a session that may come back; it is not unknown.
+func TestPairedDeviceThatIsAway(t *testing.T) {
+	t.Parallel()
+	f, _ := newTrusting(t)
+	f.pairs()
+	r := f.as("ann", request{method: http.MethodPost, path: "/api/tools/photo/call",
+		body: `{"target":{"device_id":"cam-1"}}`})
+	wantRetry(r)
+	r = f.as("ann", request{method: http.MethodPost, path: "/api/tools/photo/call",
+		body: `{"target":{"device_id":"cam-2"}}`})
+	wantProblem(r, http.StatusNotFound, registry.CodeSessionNotFound)
+}
+
 func TestDevicesOverHTTP(t *testing.T) {
 	t.Parallel()
 	f, pairings := newTrusting(t)

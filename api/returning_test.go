@@ -3,6 +3,7 @@ package api_test
 import (
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/farhand/farhand/agent"
@@ -58,6 +59,39 @@ func TestCancelWhileADeviceIsAway(t *testing.T) {
 				t.Errorf("%d calls wait still", n)
 			}
 		})
+	}
+}
+
+// A call whose device is not back in time says that it may be made again, and when, over HTTP and MCP.
+func TestCallOfADeviceThatDoesNotComeBack(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, setup{})
+	f.connect(0, session("s1"), echo, tools("t")...).local.Leave(t.Context(), registry.ReturnWait)
+	for _, path := range []string{"/api/tools/t/call", "/api/sessions/s1/tools/t/call"} {
+		wantRetry(f.send(request{method: http.MethodPost, path: path, body: `{"timeout_ms":100}`}))
+	}
+	const meta = `"_meta":{"farhand/timeout_ms":100`
+	for name, got := range map[string]rpc{
+		"2025-11-25": f.legacy(0, "/mcp", "tools/call", `"name":"t",`+meta+`}`),
+		"2026-07-28": f.rpc(request{method: http.MethodPost, path: "/mcp", header: http.Header{
+			"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tools/call"}, "Mcp-Name": {"t"},
+			"Accept": {"application/json, text/event-stream"},
+		}, body: `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t",` +
+			strings.Replace(mcpMeta, `"_meta":{`, meta+",", 1) + `}}`}),
+	} {
+		if e := got.Error; e == nil || e.Data.Code != registry.CodeNotConnected || !e.Data.Retryable ||
+			e.Data.RetryAfterMS <= 0 || e.Data.Dispatched != registry.DispatchedNo {
+			t.Errorf("%s: %+v", name, e)
+		}
+	}
+}
+
+// wantRetry checks the answer of a call whose device is away.
+func wantRetry(r reply) {
+	r.Helper()
+	p := wantProblem(r, http.StatusConflict, registry.CodeNotConnected)
+	if !*p.Retryable || p.Dispatched != registry.DispatchedNo || r.header.Get("Retry-After") == "" {
+		r.Errorf("%v %+v", r.header, p)
 	}
 }
 

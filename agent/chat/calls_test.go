@@ -84,7 +84,7 @@ func TestParallelCallsRunSideBySideAndAnswerInOrder(t *testing.T) {
 func TestWhatTheModelReadsOfResults(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, Limits{}, use(tool("a", "ok", ""), tool("b", "fails", "{}"), tool("c", "refused", "{}"),
-			tool("d", "gone", "{}")), text("done"))
+			tool("d", "gone", "{}"), tool("e", "mistyped", "{}")), text("done"))
 		r.tools.set("ok", returns(`{"a":1}`))
 		r.tools.set("fails", func(context.Context, agent.InvokeRequest) (agent.Outcome, error) {
 			return agent.Outcome{Result: registry.NewResult(false, registry.JSON{}, "no signal")}, nil
@@ -93,6 +93,10 @@ func TestWhatTheModelReadsOfResults(t *testing.T) {
 			e := registry.Errorf(registry.CodeInvalidArguments, "The arguments do not fit.")
 			e.Violations = []registry.Violation{{Pointer: "/a", Message: "missing"}, {Message: "lacks b"}}
 			return agent.Outcome{}, e
+		})
+		r.tools.set("mistyped", func(context.Context, agent.InvokeRequest) (agent.Outcome, error) {
+			return agent.Outcome{Result: registry.Result{Success: true, Output: `{"n":"1"}`,
+				Violations: []registry.Violation{{Pointer: "/n", Message: "got string, want integer"}}}}, nil
 		})
 		reply, _ := r.must("go")
 		sent := r.model.plain()[1]
@@ -104,6 +108,8 @@ func TestWhatTheModelReadsOfResults(t *testing.T) {
 			"afalse" + toolText("ok", `{"a":1}`), "btrue" + toolText("fails", "no signal"),
 			"ctrue" + toolText("refused", "invalid_arguments: The arguments do not fit.\n/a: missing\nlacks b"),
 			"dtrue" + toolText("gone", "tool_not_found: no tool gone"),
+			"efalse" + toolText("mistyped",
+				`{"n":"1"}`+"\n[The answer does not satisfy the output schema of its tool:\n/n: got string, want integer]"),
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("sent\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -111,7 +117,7 @@ func TestWhatTheModelReadsOfResults(t *testing.T) {
 		if !strings.HasSuffix(sent.System, testMark.note()) {
 			t.Errorf("system prompt %q does not say what tool output is", sent.System)
 		}
-		if len(r.tools.called()) != 4 {
+		if len(r.tools.called()) != 5 {
 			t.Error("the unknown tool was not called, so nobody counted it")
 		}
 		if reply.Calls[3].Status != StatusFailed || reply.Calls[3].Name != "gone" {

@@ -252,7 +252,8 @@ type notice struct {
 // noticeData describes the approval. It has no arguments: approvers read them at the gateway.
 type noticeData struct {
 	ID         string             `json:"id"`
-	URL        string             `json:"url,omitempty"` // of the approval
+	URL        string             `json:"url,omitempty"`
+	ConsoleURL string             `json:"console_url,omitempty"`
 	CallID     string             `json:"call_id"`
 	Tool       string             `json:"tool"`
 	Tenant     string             `json:"tenant"`
@@ -275,13 +276,19 @@ type noticeRequester struct {
 	Model      bool   `json:"model"`
 }
 
+// Links are the addresses of an approval. Either may be empty.
+type Links struct {
+	API     string // for programs: JSON, with a bearer token
+	Console string // for people: the page on which the approval is decided
+}
+
 // Notifies reports whether the hook gets messages about approvals.
 func (h *Hook) Notifies() bool { return h.cfg.Approvals }
 
 // ApprovalRequested sends the service a message that a person must approve a call. It does not block. Without a status
 // of 200 to 299, the message is retried up to three times. If too many are in flight, it is dropped and counted as
-// failed. url is the page where the approval is decided, if known.
-func (h *Hook) ApprovalRequested(a registry.Approval, url string) {
+// failed.
+func (h *Hook) ApprovalRequested(a registry.Approval, links Links) {
 	if !h.cfg.Approvals || !h.covers(a.Tool) {
 		return
 	}
@@ -292,12 +299,12 @@ func (h *Hook) ApprovalRequested(a registry.Approval, url string) {
 	}
 	h.sending.Go(func() {
 		defer place.Release()
-		h.notify(a, url)
+		h.notify(a, links)
 	})
 }
 
 // notify sends a message until the service accepts it, all tries failed, or the approval or the hook ends.
-func (h *Hook) notify(a registry.Approval, url string) {
+func (h *Hook) notify(a registry.Approval, links Links) {
 	ctx, cancel := context.WithTimeout(h.ctx, a.ExpiresAt.Sub(a.CreatedAt)) // by this pod's clock
 	defer cancel()
 	wait := noticePause
@@ -311,7 +318,7 @@ func (h *Hook) notify(a registry.Approval, url string) {
 		begin := time.Now()
 		asking, cancel := context.WithTimeout(ctx, h.cfg.Timeout)
 		_, err := h.client.send(asking, share.Owner{Tenant: a.Tenant}, a.ID+"."+phaseApproval, 0, maxAccepted,
-			func() ([]byte, error) { return encode(h.noticeOf(a, url)) })
+			func() ([]byte, error) { return encode(h.noticeOf(a, links)) })
 		cancel()
 		switch {
 		case err == nil:
@@ -325,11 +332,11 @@ func (h *Hook) notify(a registry.Approval, url string) {
 }
 
 // noticeOf returns the body of a message.
-func (h *Hook) noticeOf(a registry.Approval, url string) notice {
+func (h *Hook) noticeOf(a registry.Approval, links Links) notice {
 	r := a.Requester
 	return notice{typeApproval, time.Now().UTC(), h.cfg.Name, noticeData{
-		ID: a.ID, URL: url, CallID: a.CallID, Tool: a.Tool, Tenant: a.Tenant, UserID: a.Owner, SessionID: a.SessionID,
-		DeviceID: a.DeviceID, DeviceName: a.DeviceName,
+		ID: a.ID, URL: links.API, ConsoleURL: links.Console, CallID: a.CallID, Tool: a.Tool, Tenant: a.Tenant,
+		UserID: a.Owner, SessionID: a.SessionID, DeviceID: a.DeviceID, DeviceName: a.DeviceName,
 		Requester: noticeRequester{r.User, r.Credential, r.Name, a.Model}, Reason: a.Reason, Rule: a.Rule, By: a.By,
 		Approvers: a.Approvers, ExpiresAt: a.ExpiresAt,
 	}}

@@ -207,7 +207,6 @@ func TestWhatIsNotAsked(t *testing.T) {
 	}
 }
 
-// A redirect is an answer that cannot be used, wherever it leads.
 // A device cannot get around a hook with a name that looks like one the hook is about.
 func TestLookAlikesAreAsked(t *testing.T) {
 	h, _ := open(t, "http://127.0.0.1:1", func(c *hooks.Config) { c.Tools = []string{"camera_*", "send-mail"} })
@@ -221,6 +220,7 @@ func TestLookAlikesAreAsked(t *testing.T) {
 	}
 }
 
+// A redirect is an answer that cannot be used, wherever it leads.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	other := serve(t, say(`{"decision":"continue"}`))
 	for _, status := range []int{301, 302, 303, 307, 308} {

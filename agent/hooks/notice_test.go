@@ -46,8 +46,9 @@ func TestApprovalsAreTold(t *testing.T) {
 	})
 	h, log := notified(t, s.URL)
 	a := waitingCall("pay_out")
-	h.ApprovalRequested(waitingCall("camera_take"), "")
-	h.ApprovalRequested(a, "https://g.example/api/approvals/aaaaaaaaaaaaaaaa")
+	h.ApprovalRequested(waitingCall("camera_take"), hooks.Links{})
+	h.ApprovalRequested(a, hooks.Links{API: "https://g.example/api/approvals/aaaaaaaaaaaaaaaa",
+		Console: "https://g.example/console/approvals/aaaaaaaaaaaaaaaa"})
 	select {
 	case <-taken:
 	case <-time.After(time.Minute):
@@ -63,7 +64,8 @@ func TestApprovalsAreTold(t *testing.T) {
 	}
 	at, _ := json.Marshal(a.ExpiresAt)
 	if err := json.Unmarshal([]byte(`{"type":"approval.requested","hook":"pager","data":{"id":"aaaaaaaaaaaaaaaa",
-		"url":"https://g.example/api/approvals/aaaaaaaaaaaaaaaa","call_id":"c1","tool":"pay_out","tenant":"acme",
+		"url":"https://g.example/api/approvals/aaaaaaaaaaaaaaaa",
+		"console_url":"https://g.example/console/approvals/aaaaaaaaaaaaaaaa","call_id":"c1","tool":"pay_out","tenant":"acme",
 		"user_id":"ann","session_id":"phone","requester":{"credential":"key:1","name":"ci","model":false},
 		"reason":"Payments need four eyes.","rule":"pay","by":"two","approvers":["ann","ben"],
 		"expires_at":`+string(at)+`}}`), &want); err != nil {
@@ -86,7 +88,7 @@ func TestApprovalsOfADeadService(t *testing.T) {
 	s := serve(t, func(http.ResponseWriter, *http.Request) { reached <- struct{}{}; <-over })
 	defer close(over)
 	h, _ := notified(t, s.URL)
-	h.ApprovalRequested(waitingCall("pay_out"), "")
+	h.ApprovalRequested(waitingCall("pay_out"), hooks.Links{})
 	<-reached
 	h.Close() // returns although the service has not answered
 }
@@ -107,11 +109,11 @@ func TestNoticesAreShared(t *testing.T) {
 	defer close(over)
 	h, _ := notified(t, s.URL)
 	for range 1100 {
-		h.ApprovalRequested(waitingCall("pay_out"), "")
+		h.ApprovalRequested(waitingCall("pay_out"), hooks.Links{})
 	}
 	a := waitingCall("pay_out")
 	a.ID, a.Tenant = "other", "other"
-	h.ApprovalRequested(a, "")
+	h.ApprovalRequested(a, hooks.Links{})
 	select {
 	case <-told:
 	case <-time.After(time.Minute):

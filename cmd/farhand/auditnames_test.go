@@ -45,8 +45,14 @@ func TestApprovalsAreSentOut(t *testing.T) {
 	}
 	select {
 	case data := <-told:
-		if data["url"] != "https://g.example/api/approvals/"+accepted.Approval || data["tool"] != "echo" {
+		page := "/console/approvals/" + accepted.Approval
+		if data["url"] != "https://g.example/api/approvals/"+accepted.Approval || data["tool"] != "echo" ||
+			data["console_url"] != "https://g.example"+page {
 			t.Errorf("told %v", data)
+		}
+		if status, body := request(t, http.MethodGet, pod.url+page, ""); status != http.StatusOK ||
+			!strings.Contains(string(body), "<html") {
+			t.Errorf("the page for people: %d %s", status, body)
 		}
 	case <-time.After(waitLimit):
 		t.Fatal("the service was told nothing")

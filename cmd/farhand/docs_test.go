@@ -295,9 +295,11 @@ func TestVariablesOfTheDocumentsExist(t *testing.T) {
 	for _, v := range variables() {
 		known[v.Name] = true
 	}
-	for _, root := range []string{"../../README.md", "../../CHANGELOG.md", "../../Dockerfile", "../../docs",
-		"../../deploy",
-		"../../examples"} {
+	for _, root := range []string{
+		"../../README.md", "../../CHANGELOG.md", "../../SECURITY.md", "../../CONTRIBUTING.md", "../../Dockerfile",
+		"../../docs", "../../deploy", "../../examples", "../../sdk/python/README.md", "../../sdk/kotlin/README.md",
+		"../../sdk/typescript/README.md", "../../sdk/typescript/client/README.md",
+	} {
 		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			switch {
 			case err != nil:

@@ -51,24 +51,25 @@ func TestRollingRestartBehindNginx(t *testing.T) {
 		start(t, env, farhandBinary, "device", "--device", "everything", "--mcp", fmt.Sprintf("exec %s %s stdio", node,
 			everything)),
 	}
-	const fan = 8
-	for i := range fan {
+	load := rollingLoad{
+		url: balancer, failed: make(map[string]int), ok: make(map[string]int), lost: make(map[string]int),
+	}
+	for i := range fanDevices {
 		name := fmt.Sprintf("fan-%d", i)
-		connectDevice(t, balancer, name, fanTool(), client.WithDevice(name, "", ""))
+		connectDevice(t, balancer, name, fanTool(&load.received), client.WithDevice(name, "", ""))
 	}
 	eventually(t, waitLimit, "all tools are listed", func() bool {
 		listed := toolsOf(t, balancer)
-		return listed["plain"] == 1 && listed["everything"] > 0 && len(listed) == fan+2
+		return listed["plain"] == 1 && listed["everything"] > 0 && len(listed) == fanDevices+2
 	})
 
-	load := rollingLoad{url: balancer, failed: make(map[string]int), ok: make(map[string]int)}
-	stop := load.start(t, fan)
+	stop := load.start(t, fanDevices)
 	for range *restarts {
 		for i, p := range pods {
 			pods[i] = p.restart(t, settings)
 		}
 	}
-	defer load.check(t)
+	defer load.check(t, *restarts*len(pods))
 	load.everyKind(t) // after the last pod is back, too
 	stop()
 	for _, d := range devices {
@@ -88,20 +89,24 @@ func (p *pod) restart(t *testing.T, settings []string) *pod {
 	return startPodAt(t, strings.TrimPrefix(p.url, "http://"), settings...)
 }
 
-// fanTool is offered by many devices.
-func fanTool() client.Option {
+// fanDevices is the number of devices that offer the fan's tool.
+const fanDevices = 8
+
+// fanTool is offered by many devices. It counts the calls that they receive.
+func fanTool(received *atomic.Int64) client.Option {
 	return client.WithTool(client.Tool{Name: "fan", Description: "returns its arguments"},
-		func(_ context.Context, call client.Call) (any, error) { return string(call.Args), nil })
+		func(_ context.Context, call client.Call) (any, error) { received.Add(1); return string(call.Args), nil })
 }
 
 // rollingLoad calls devices until it is stopped.
 type rollingLoad struct {
-	url string
+	url      string
+	received atomic.Int64 // calls that the devices of the fan received
 
 	mu     sync.Mutex
 	ok     map[string]int // calls that succeeded, by their kind
 	failed map[string]int // by kind and what was answered
-	lost   int            // calls that their devices had when their pods went
+	lost   map[string]int // calls that say that their devices had them when their pods went, by kind
 }
 
 // callKind is one way to call a device.
@@ -196,7 +201,7 @@ func (l *rollingLoad) note(kind, outcome string) {
 	case outcome == "":
 		l.ok[kind]++
 	case saysLost(outcome):
-		l.lost++
+		l.lost[kind]++
 	default:
 		l.failed[kind+": "+outcome]++
 	}
@@ -238,14 +243,29 @@ func (l *rollingLoad) everyKind(t *testing.T) {
 	})
 }
 
-func (l *rollingLoad) check(t *testing.T) {
+// check judges the calls. gone is how often a pod stopped: a caller makes one call at a time, so it can lose one each
+// time. The fan's devices count what they receive, so there a call that never arrived cannot pass as lost.
+func (l *rollingLoad) check(t *testing.T, gone int) {
 	t.Helper()
-	total := 0
-	for _, kind := range slices.Sorted(maps.Keys(l.ok)) {
-		t.Logf("%s: %d", kind, l.ok[kind])
-		total += l.ok[kind]
+	total, lost, fan := 0, 0, 0
+	callers := make(map[string]int)
+	for _, kind := range l.kinds(fanDevices) {
+		callers[kind.name]++
 	}
-	t.Logf("%d calls succeeded; devices had %d when their pods went", total, l.lost)
+	for _, kind := range slices.Sorted(maps.Keys(l.ok)) {
+		t.Logf("%s: %d, %d lost", kind, l.ok[kind], l.lost[kind])
+		if l.lost[kind] > gone*callers[kind] {
+			t.Errorf("%s: %d calls lost, but pods stopped %d times", kind, l.lost[kind], gone)
+		}
+		total, lost = total+l.ok[kind], lost+l.lost[kind]
+		if strings.Contains(kind, "the fan") {
+			fan += l.ok[kind] + l.lost[kind]
+		}
+	}
+	if received := int(l.received.Load()); fan > received {
+		t.Errorf("%d calls of the fan succeeded or were lost, but its devices received %d", fan, received)
+	}
+	t.Logf("%d calls succeeded; devices had %d when their pods went", total, lost)
 	for _, what := range slices.Sorted(maps.Keys(l.failed)) {
 		t.Errorf("%d times %s", l.failed[what], what)
 	}
