@@ -124,9 +124,11 @@ func (b *ledger) settle(t *testing.T, url string, client *http.Client) {
 			ids[c.CallID] = true
 		}
 	}
+	b.mu.Lock() // devices may still get calls that waited
 	for _, a := range b.arrived { // also those nobody heard the end of
 		ids[a.callID] = true
 	}
+	b.mu.Unlock()
 	waiting := make(map[string]bool)
 	for _, c := range b.asked {
 		waiting[c.CallID] = c.state == string(registry.StateQueued) || c.approval != ""
