@@ -124,7 +124,7 @@ func (b *ledger) settle(t *testing.T, url string, client *http.Client) {
 			ids[c.CallID] = true
 		}
 	}
-	b.mu.Lock() // devices may still get calls that waited
+	b.mu.Lock()                   // devices may still get calls that waited
 	for _, a := range b.arrived { // also those nobody heard the end of
 		ids[a.callID] = true
 	}
