@@ -180,7 +180,11 @@ func (s *Store) MoveCall(
 		answers = " " + string(registry.StateSucceeded) + " " + string(registry.StateFailed) + " "
 	}
 	args := append([]any{s.retention, session, proofs, answers}, event...)
-	args = append(append(args, len(table)), table...)
+	owner := ""
+	if e == registry.EventReturn {
+		owner = change.Owner
+	}
+	args = append(append(args, len(table), owner), table...)
 	c, err := s.conn.Eval(ctx, scriptCallMove, callKeys(tenant, callID), append(args, fields...)...)
 	if err != nil {
 		return registry.Moved{}, err
@@ -189,7 +193,7 @@ func (s *Store) MoveCall(
 	if err != nil {
 		return registry.Moved{}, err
 	}
-	if err := s.confirmMove(ctx, tenant, callID, e); err != nil {
+	if err := s.confirmMove(ctx, tenant, callID, e, change.Owner); err != nil {
 		return registry.Moved{}, err
 	}
 	moved := registry.Moved{Applied: applied, Record: r}
@@ -200,8 +204,9 @@ func (s *Store) MoveCall(
 }
 
 // confirmMove waits until the replicas have an event after which a call must not run, or not a second time. A call that
-// its device must not get yet is given back, so that it can be delivered later.
-func (s *Store) confirmMove(ctx context.Context, tenant, callID string, e registry.Event) error {
+// its device must not get yet is given back, so that it can be delivered later, unless after a failover another pod has
+// claimed it.
+func (s *Store) confirmMove(ctx context.Context, tenant, callID string, e registry.Event, owner string) error {
 	switch e {
 	case registry.EventDeliver, registry.EventCancel, registry.EventReject, registry.EventExpire:
 	default:
@@ -213,7 +218,8 @@ func (s *Store) confirmMove(ctx context.Context, tenant, callID string, e regist
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	if _, failed := s.MoveCall(ctx, tenant, callID, registry.EventReturn, registry.Change{}); failed != nil {
+	back := registry.Change{Owner: owner}
+	if _, failed := s.MoveCall(ctx, tenant, callID, registry.EventReturn, back); failed != nil {
 		s.log.Debug("call that its device did not get not given back", "call", callID, "error", failed)
 	}
 	return err

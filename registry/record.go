@@ -170,7 +170,7 @@ func (r *Record) Apply(e Event, c Change, at time.Time) bool {
 
 // Change is the data of an event.
 type Change struct {
-	Owner    string  // with EventDeliver: the pod that delivers
+	Owner    string  // with EventDeliver: the pod that delivers; with EventReturn: that must have; empty: any
 	Session  Key     // with EventRoute: the new session; with an answer: its session, which must be the call's
 	DeviceID string  // with EventRoute
 	Result   *Result // with EventSucceed and EventFail

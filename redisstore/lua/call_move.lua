@@ -4,7 +4,8 @@
 -- ARGV 1 retention in ms, 2 session the record must be of (empty: any), 3 the proofs of the sender, each between
 --      spaces (empty: not checked), 4 1 if the event is an answer, or the states, between spaces, in which one
 --      that is there is now known to be late, 5 rank and 6 text of what tells of the move, 7 how many of the following
---      belong to the table of moves, 8... that table, then field and value pairs to set with the move
+--      belong to the table of moves, 8 the pod that must have claimed the call (empty: any), 9... that table, then
+--      field and value pairs to set with the move
 -- Returns {1 if the record moved else 0, the record with its watchers as a flat list}; {} when there is none.
 
 if redis.call('EXISTS', KEYS[1]) == 0 or (ARGV[2] ~= '' and get('session') ~= ARGV[2]) then
@@ -14,8 +15,11 @@ local proof = get('proof')
 if ARGV[3] ~= '' and proof ~= '' and not string.find(ARGV[3], ' ' .. proof .. ' ', 1, true) then
   return {}
 end
-local rows = 7 + tonumber(ARGV[7])
-local moved, final = move(get('state'), 8, rows)
+if ARGV[8] ~= '' and get('owner') ~= ARGV[8] then
+  return {0, redis.call('HGETALL', KEYS[1])}
+end
+local rows = 8 + tonumber(ARGV[7])
+local moved, final = move(get('state'), 9, rows)
 if not moved then
   if string.find(ARGV[4], ' ' .. get('state') .. ' ', 1, true) then
     redis.call('HSET', KEYS[1], 'late', '1')

@@ -143,7 +143,8 @@ func (m *Store) MoveCall(
 			return registry.Moved{}, registry.ErrNoCall
 		}
 	}
-	if !stored.record.Apply(e, change, now.UTC().Truncate(time.Microsecond)) {
+	another := e == registry.EventReturn && change.Owner != "" && change.Owner != stored.record.Owner
+	if another || !stored.record.Apply(e, change, now.UTC().Truncate(time.Microsecond)) {
 		if change.Told && stored.record.State.Answered() && change.Result == nil {
 			stored.record.Late = true
 		}

@@ -74,6 +74,17 @@ var lifeTests = []subtest{
 			f.Errorf("won %v, record %+v", won, got)
 		}
 	}},
+	{name: "a claim is given back only by the pod that has it", run: func(f *fixture) {
+		f.create(f.record("c1"))
+		f.move("c1", registry.EventDeliver, registry.Change{Owner: "owner"})
+		if m := f.moved("c1", registry.EventReturn, registry.Change{Owner: "former"}); m.Applied {
+			f.Errorf("a former claim gave it back: %+v", m.Record)
+		}
+		if got := f.read("c1"); got.State != registry.StateDelivered || got.Owner != "owner" {
+			f.Errorf("record %+v", got)
+		}
+		f.move("c1", registry.EventReturn, registry.Change{Owner: "owner"})
+	}},
 	{name: "of racing answers the first stays", run: func(f *fixture) {
 		f.create(f.record("c1"))
 		won := f.race("c1", func(i int) (registry.Event, registry.Change) {

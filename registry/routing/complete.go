@@ -100,7 +100,8 @@ func (l *LocalSession) Return(callID, why string) {
 	}
 	// The record must be open again before the caller tries again.
 	if !p.tasks.start(f.key, func(ctx context.Context) {
-		moved, err := p.calls.MoveCall(ctx, f.key.Tenant, callID, registry.EventReturn, registry.Change{})
+		moved, err := p.calls.MoveCall(ctx, f.key.Tenant, callID, registry.EventReturn,
+			registry.Change{Owner: p.pod})
 		if err != nil || !moved.Applied {
 			p.log.Warn("call that its device gave back not released", "call", callID, "error", err)
 			reply.Err = notReleased()

@@ -81,7 +81,8 @@ func (l *LocalSession) dispatch(ctx context.Context, f *inFlightCall, c DeviceCa
 		f.abandon()
 	}
 	if err != nil && durable { // another pod may claim the call, or it may be rejected
-		_, failed := l.hub.calls.MoveCall(ctx, l.key.Tenant, c.ID, registry.EventReturn, registry.Change{})
+		back := registry.Change{Owner: l.hub.pod}
+		_, failed := l.hub.calls.MoveCall(ctx, l.key.Tenant, c.ID, registry.EventReturn, back)
 		if failed != nil {
 			l.hub.log.Warn("claim of a call not released", "call", c.ID, "error", failed)
 		}

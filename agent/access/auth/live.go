@@ -163,7 +163,7 @@ func (l *Live) loadRevocations(ctx context.Context, tenant string) error {
 	l.loadingMu.Lock()
 	running, shared := l.loading[tenant]
 	if !shared {
-		running = &load{done: make(chan struct{})}
+		running = &load{done: make(chan struct{}), err: registry.StoreUnavailable("read revocations", errAbandoned)}
 		l.loading[tenant] = running
 	}
 	l.loadingMu.Unlock()
@@ -171,13 +171,18 @@ func (l *Live) loadRevocations(ctx context.Context, tenant string) error {
 		<-running.done
 		return running.err
 	}
+	defer func() { // also if the store panics: the others must not wait for ever
+		l.loadingMu.Lock()
+		delete(l.loading, tenant)
+		l.loadingMu.Unlock()
+		close(running.done)
+	}()
 	running.err = l.readRevocations(context.WithoutCancel(ctx), tenant)
-	l.loadingMu.Lock()
-	delete(l.loading, tenant)
-	l.loadingMu.Unlock()
-	close(running.done)
 	return running.err
 }
+
+// errAbandoned is the error of those who shared a read that did not return.
+var errAbandoned = errors.New("the read of another request did not return")
 
 func (l *Live) readRevocations(ctx context.Context, tenant string) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
