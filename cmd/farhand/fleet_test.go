@@ -33,6 +33,9 @@ const fleetToken = "fleet-test-token-0123456789"
 var farhandBinary string
 
 func TestMain(m *testing.M) {
+	if runHerd() {
+		return
+	}
 	dir, err := os.MkdirTemp("", "farhand-test-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -3,14 +3,12 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,8 +38,7 @@ func TestHerd(t *testing.T) {
 	for range 3 {
 		pods = append(pods, startProgram(t, plain, testkit.FreeAddr(t), settings...))
 	}
-	herd := newHerd(pods[0].url, herdSize)
-	t.Cleanup(herd.stop)
+	herd := newHerd(t, herdSize, pods[0].url)
 	took := eventually(t, time.Minute, "the herd is connected",
 		func() bool { return herd.registered.Load() == herdSize })
 	t.Logf("%d devices connected and registered in %v", herdSize, took.Round(time.Millisecond))
@@ -133,133 +130,60 @@ func redisClients(t *testing.T, s *redistest.Server) int {
 	return n
 }
 
-// herd is many devices that answer each call at once. Each is a bare TCP connection, so that one process bears them.
+// herd is many devices that answer each call at once, in a process of their own: what they take is not the test's.
 type herd struct {
 	registered atomic.Int64 // how often a device was told that its tools are registered
 	ran        sync.Map     // by call: how often it ran, an *atomic.Int64
 	answered   atomic.Int64 // calls
-	ctx        context.Context
-	cancel     context.CancelFunc
-	devices    sync.WaitGroup
-
-	mu   sync.Mutex
-	urls []string
+	commands   io.WriteCloser
+	ended      chan struct{}
 }
 
-func newHerd(url string, n int) *herd {
-	h := &herd{urls: []string{url}}
-	h.ctx, h.cancel = context.WithCancel(context.Background())
-	for i := range n {
-		h.devices.Go(func() { h.live(fmt.Sprintf("herd-%d", i)) })
+// newHerd starts n devices, which connect to these pods.
+func newHerd(t *testing.T, n int, urls ...string) *herd {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
 	}
+	cmd := exec.Command(program)
+	cmd.Env = append(os.Environ(), herdVariable+"="+strconv.Itoa(n))
+	cmd.Stderr = os.Stderr
+	h := &herd{ended: make(chan struct{})}
+	events, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.commands, err = cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err = cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(h.ended)
+		for lines := bufio.NewScanner(events); lines.Scan(); {
+			if lines.Text() == "" {
+				h.registered.Add(1)
+				continue
+			}
+			times, _ := h.ran.LoadOrStore(lines.Text(), new(atomic.Int64))
+			times.(*atomic.Int64).Add(1)
+			h.answered.Add(1)
+		}
+		_ = cmd.Wait()
+	}()
+	t.Cleanup(h.stop)
+	h.move(urls...)
 	return h
 }
 
-// move sends those who reconnect from now on elsewhere.
+// move sends those who connect from now on to these pods.
 func (h *herd) move(urls ...string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.urls = urls
+	_, _ = fmt.Fprintln(h.commands, strings.Join(urls, " "))
 }
 
 func (h *herd) stop() {
-	h.cancel()
-	h.devices.Wait()
-}
-
-func (h *herd) live(session string) {
-	for h.ctx.Err() == nil {
-		h.mu.Lock()
-		url := h.urls[rand.IntN(len(h.urls))]
-		h.mu.Unlock()
-		_ = h.connect(strings.TrimPrefix(url, "http://"), session)
-		waitFor(h.ctx, rand.N(time.Second)) // as any decent client would
-	}
-}
-
-// connect lives through one connection.
-func (h *herd) connect(addr, session string) error {
-	conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(h.ctx, "tcp", addr)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	defer context.AfterFunc(h.ctx, func() { conn.Close() })()
-	_, err = fmt.Fprintf(conn,
-		"GET /ws/chat?session_id=%s HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
-			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nAuthorization: Bearer "+
-			"%s\r\n\r\n",
-		session, addr, fleetToken)
-	if err != nil {
-		return err
-	}
-	r := bufio.NewReaderSize(conn, 1024)
-	resp, err := http.ReadResponse(r, nil)
-	if err != nil {
-		return err
-	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusSwitchingProtocols {
-		return errors.New(resp.Status)
-	}
-	for _, frame := range []string{
-		`{"type":"connect","v":1,"device_id":"` + session + `"}`,
-		`{"type":"register_tools","tools":[{"name":"herd","description":"one of many"}]}`,
-	} {
-		if _, err := conn.Write(maskedText(frame)); err != nil {
-			return err
-		}
-	}
-	for {
-		opcode, payload, err := readFrame(r)
-		if err != nil {
-			return err
-		}
-		switch {
-		case opcode == 1 && strings.Contains(string(payload), `"tools_registered"`):
-			h.registered.Add(1)
-		case opcode == 1 && strings.Contains(string(payload), `"tool_call_request"`):
-			if err := h.answer(conn, payload); err != nil {
-				return err
-			}
-		case opcode == 8:
-			return io.EOF
-		}
-	}
-}
-
-func (h *herd) answer(conn net.Conn, request []byte) error {
-	var call struct{ ID string }
-	if err := json.Unmarshal(request, &call); err != nil {
-		return err
-	}
-	times, _ := h.ran.LoadOrStore(call.ID, new(atomic.Int64))
-	times.(*atomic.Int64).Add(1)
-	h.answered.Add(1)
-	_, err := conn.Write(maskedText(`{"type":"tool_result","id":"` + call.ID + `","output":"ok"}`))
-	return err
-}
-
-// maskedText encodes a short text frame as a client sends it; the mask is zero.
-func maskedText(text string) []byte {
-	return append([]byte{0x81, 0x80 | byte(len(text)), 0, 0, 0, 0}, text...)
-}
-
-// readFrame reads one unfragmented frame of a server.
-func readFrame(r *bufio.Reader) (opcode byte, payload []byte, err error) {
-	var head [2]byte
-	if _, err = io.ReadFull(r, head[:]); err != nil {
-		return 0, nil, err
-	}
-	n := uint64(head[1] & 0x7f)
-	if n >= 126 {
-		wide := make([]byte, 2+6*(n-126))
-		if _, err = io.ReadFull(r, wide); err != nil {
-			return 0, nil, err
-		}
-		n = binary.BigEndian.Uint64(append(make([]byte, 8-len(wide)), wide...))
-	}
-	payload = make([]byte, n)
-	_, err = io.ReadFull(r, payload)
-	return head[0] & 0x0f, payload, err
+	_ = h.commands.Close()
+	<-h.ended
 }

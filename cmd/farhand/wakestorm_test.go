@@ -32,8 +32,7 @@ func TestWakeStorm(t *testing.T) {
 	for range 2 {
 		pods = append(pods, startProgram(t, plain, testkit.FreeAddr(t), settings...))
 	}
-	asleep := newHerd(pods[0].url, herdSize)
-	asleep.move(pods[0].url, pods[1].url)
+	asleep := newHerd(t, herdSize, pods[0].url, pods[1].url)
 	eventually(t, time.Minute, "all are connected", func() bool { return asleep.registered.Load() == herdSize })
 	asleep.stop()
 	eventually(t, time.Minute, "all are known to sleep", func() bool {
@@ -46,9 +45,7 @@ func TestWakeStorm(t *testing.T) {
 
 	others := callOthers(t, pods)
 	began = time.Now()
-	awake := newHerd(pods[0].url, herdSize)
-	t.Cleanup(awake.stop)
-	awake.move(pods[0].url, pods[1].url)
+	awake := newHerd(t, herdSize, pods[0].url, pods[1].url)
 	eventually(t, herdLimit, "all are back", func() bool { return awake.registered.Load() >= herdSize })
 	back := time.Since(began)
 	eventually(t, herdLimit, "all calls ran", func() bool { return awake.answered.Load() >= int64(len(ids)) })
