@@ -128,6 +128,10 @@ func (h *herdDevices) connect(addr, session string) error {
 			if err := h.answer(conn, payload); err != nil {
 				return err
 			}
+		case opcode == 9: // a device that does not answer is dropped after a minute
+			if _, err := conn.Write(masked(0x8a, string(payload))); err != nil {
+				return err
+			}
 		case opcode == 8:
 			return io.EOF
 		}
@@ -144,9 +148,12 @@ func (h *herdDevices) answer(conn net.Conn, request []byte) error {
 	return err
 }
 
-// maskedText encodes a short text frame as a client sends it; the mask is zero.
-func maskedText(text string) []byte {
-	return append([]byte{0x81, 0x80 | byte(len(text)), 0, 0, 0, 0}, text...)
+// maskedText encodes a short text frame as a client sends it.
+func maskedText(text string) []byte { return masked(0x81, text) }
+
+// masked encodes a short frame; the mask is zero.
+func masked(opcode byte, payload string) []byte {
+	return append([]byte{opcode, 0x80 | byte(len(payload)), 0, 0, 0, 0}, payload...)
 }
 
 // readFrame reads one unfragmented frame of a server.
