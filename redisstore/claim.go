@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -205,30 +206,48 @@ func (s *Store) SetTools(ctx context.Context, sess registry.Session, tools []reg
 	return nil
 }
 
-// Release implements registry.SessionStore. Once the claim is gone, Release does not fail if index members remain: they
-// do not lead to the session, and readers remove them.
+// Release implements registry.SessionStore. The indexes are first, as in sweepSome: they are found in the hash, so
+// whoever repeats an interrupted release finds them, too.
 func (s *Store) Release(ctx context.Context, sess registry.Session, back time.Duration) (bool, error) {
 	pipe := s.conn.SessionPipeline()
-	c := s.release(pipe, sess.Ref(), sess.Pod, back)
+	read := pipe.Do("HGETALL", sessionKey(sess.Key))
 	if err := pipe.Exec(ctx); err != nil {
 		return false, err
 	}
-	hash, expected, current := releasedHash(c)
+	hash := read.Map()
+	if err := s.conn.Forms().Check(redisconn.FormSession, hash[fieldForm]); err != nil {
+		return false, err
+	}
 	pipe = s.conn.SessionPipeline()
-	var indexes, mirrors []string
-	if current {
-		indexes, _ = s.indexesOf(sess.Key, hash)
-		mirrors = mirrorsOf(sess.Tenant, hash[fieldUserID], expected)
+	if hash[fieldPod] != sess.Pod || hash[fieldGeneration] != decimal(sess.Generation) {
+		s.leaveIndexes(pipe, sess.Key, nil, nil, sess.Pod, sess.Generation)
+		return false, pipe.Exec(ctx)
+	}
+	indexes, _ := s.indexesOf(sess.Key, hash)
+	offered := []string{hash[fieldSet], hash[fieldDeviceID]}
+	var mirrors []string
+	if back > 0 {
+		mirrors = mirrorsOf(sess.Tenant, hash[fieldUserID], offered)
 	}
 	s.leaveIndexes(pipe, sess.Key, indexes, mirrors, sess.Pod, sess.Generation)
-	if current {
-		s.changed(pipe, sess.Tenant)
-	}
 	if err := pipe.Exec(ctx); err != nil {
-		s.log.Warn("session released; readers remove some of its index entries",
-			"session", sess.Key.Session, "error", err)
+		return false, err
 	}
-	return current, nil
+	pipe = s.conn.SessionPipeline()
+	released := s.release(pipe, sess.Ref(), sess.Pod, back)
+	s.changed(pipe, sess.Tenant)
+	err := pipe.Exec(ctx)
+	_, expected, current := releasedHash(released)
+	if current && back > 0 && !slices.Equal(expected, offered) { // an earlier connection offered more
+		pipe = s.conn.SessionPipeline()
+		s.mirror(pipe, sess.Key.Session, mirrorsOf(sess.Tenant, hash[fieldUserID], expected))
+		err = cmp.Or(err, pipe.Exec(ctx))
+	}
+	if current && err != nil {
+		s.log.Warn("session released; listings show it late", "session", sess.Key.Session, "error", err)
+		err = nil
+	}
+	return current, err
 }
 
 // release adds the script that ends a claim to the pipeline. The device is expected back within the duration back, at

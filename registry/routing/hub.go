@@ -91,6 +91,7 @@ type Hub struct {
 	checkOutput func(ctx context.Context, tenant string, schema []byte, r registry.Result) []registry.Violation
 	offered     *offeredTools
 	offers      *toolBudget
+	unreleased  *unreleased
 
 	registered func(*LocalSession)            // called after a device has new tools, changed or left; must not block
 	seen       func(*LocalSession, time.Time) // called then, and when it has left
@@ -113,7 +114,8 @@ func newHub(c core, cfg PodConfig, offers *toolBudget) *Hub {
 		core: c, maxInFlight: cfg.MaxInFlight, sendTimeout: cfg.SendTimeout,
 		late: newTasks(maxLate, c.log), checks: newTasks(maxChecks, c.log),
 		checkOutput: cfg.CheckOutput, offered: newOfferedTools(cfg.OfferedBytes), offers: offers,
-		sessions: make(map[registry.Key]*LocalSession), answered: newSeenCalls(),
+		unreleased: newUnreleased(),
+		sessions:   make(map[registry.Key]*LocalSession), answered: newSeenCalls(),
 		completing: completingCalls{ids: make(map[string]int)},
 	}
 }

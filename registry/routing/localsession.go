@@ -280,9 +280,9 @@ func (l *LocalSession) Leave(ctx context.Context, back time.Duration) {
 	}
 	l.hub.noteSession(registry.ActivityDisconnected, &s)
 	defer l.beginWrite()()
-	if _, err := l.hub.store.Release(ctx, l.Session(), back); err != nil {
-		l.hub.log.Warn("session not released; its keys expire by themselves",
-			"session", l.key.Session, "error", err)
+	s = l.Session()
+	if _, err := l.hub.store.Release(ctx, s, back); err != nil && !l.hub.unreleased.add(s, back) {
+		l.hub.log.Warn("session not released; its keys expire by themselves", "session", l.key.Session, "error", err)
 	}
 	if !ended {
 		l.hub.registered(l) // calls may still wait for the device

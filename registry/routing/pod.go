@@ -160,6 +160,7 @@ func (p *Pod) Start(ctx context.Context) error {
 	p.done.Go(func() { p.heartbeatLoop(run) })
 	p.done.Go(func() { p.sweepLoop(run) })
 	p.done.Go(func() { p.refreshLoop(run) })
+	p.done.Go(func() { p.releaseLoop(run) })
 	p.done.Go(func() { p.rec.writeUntil(run) })
 	p.done.Go(func() { p.devices.writeUntil(run) })
 	p.Queue.run()

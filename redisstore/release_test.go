@@ -1,0 +1,36 @@
+package redisstore
+
+import (
+	"testing"
+
+	"github.com/farhand/farhand/redisstore/redistest"
+	"github.com/farhand/farhand/registry"
+)
+
+// A release that was interrupted leaves nothing behind when it is repeated: no tool is counted that no device has.
+func TestAnInterruptedReleaseIsRepeated(t *testing.T) {
+	server := redistest.Start(t)
+	s := storeOn(t, Options{URL: server.URL()})
+	heartbeat(t, s, "a")
+	e := putTools(t, s, claim(t, s, "s1", "a"), spec(t, "camera", "x"))
+	members := membersIndex(tenant, newToolSet(e.Tools).hash)
+	client := s.conn.Client()
+	// A key of another type stops the removal from the indexes, as a connection that breaks would.
+	must[string](t)(client.Rename(t.Context(), members, "fh:aside").Result())
+	must[string](t)(client.Set(t.Context(), members, "x", 0).Result())
+	if current, err := s.Release(t.Context(), e.Session, registry.ReturnWait); err == nil {
+		t.Errorf("interrupted, and says %v", current)
+	}
+	must[string](t)(client.Rename(t.Context(), "fh:aside", members).Result())
+	if _, err := s.Release(t.Context(), e.Session, registry.ReturnWait); err != nil {
+		t.Error(err)
+	}
+	for _, index := range []string{members, sessionsIndex(tenant), podSessionsKey("a")} {
+		if n := client.ZCard(t.Context(), index).Val(); n != 0 {
+			t.Errorf("%s still has %d", index, n)
+		}
+	}
+	if n := client.Exists(t.Context(), sessionKey(e.Session.Key)).Val(); n != 0 {
+		t.Error("the claim is still there")
+	}
+}
