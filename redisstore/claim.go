@@ -206,8 +206,8 @@ func (s *Store) SetTools(ctx context.Context, sess registry.Session, tools []reg
 	return nil
 }
 
-// Release implements registry.SessionStore. The indexes are first, as in sweepSome: they are found in the hash, so
-// whoever repeats an interrupted release finds them, too.
+// Release implements registry.SessionStore. Like sweepSome it removes the hash last. The hash names the indexes, so the
+// next attempt after an interruption also finds them.
 func (s *Store) Release(ctx context.Context, sess registry.Session, back time.Duration) (bool, error) {
 	pipe := s.conn.SessionPipeline()
 	read := pipe.Do("HGETALL", sessionKey(sess.Key))
