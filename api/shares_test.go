@@ -72,6 +72,7 @@ var elsewhere = map[string]map[string]string{
 		"calls to one MCP server": "TestMCPServerIsShared",
 	},
 	"../registry/routing": {
+		"ended sessions that Redis could not release yet":           "TestUnreleasedAreShared",
 		"stored approvals (bytes)":                                  "TestApprovalsOfATenantAreBounded",
 		"growth of conversations and of stored completions (bytes)": "TestHistoryOfATenantIsBounded",
 		"calls waiting for a device to reconnect":                   "TestWaitsOfATenantAreBounded",

@@ -1,11 +1,12 @@
 package redisstore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
@@ -206,48 +207,40 @@ func (s *Store) SetTools(ctx context.Context, sess registry.Session, tools []reg
 	return nil
 }
 
-// Release implements registry.SessionStore. Like sweepSome it removes the hash last. The hash names the indexes, so the
-// next attempt after an interruption also finds them.
+// Release implements registry.SessionStore. The claim goes first: from then on calls wait for a device that is expected
+// back, and index members lead to no session. Tools are counted by their members, so these must go, and only the claim
+// said which they are: hence the UnfinishedError.
 func (s *Store) Release(ctx context.Context, sess registry.Session, back time.Duration) (bool, error) {
 	pipe := s.conn.SessionPipeline()
-	read := pipe.Do("HGETALL", sessionKey(sess.Key))
+	c := s.release(pipe, sess.Ref(), sess.Pod, back)
 	if err := pipe.Exec(ctx); err != nil {
 		return false, err
 	}
-	hash := read.Map()
-	if err := s.conn.Forms().Check(redisconn.FormSession, hash[fieldForm]); err != nil {
-		return false, err
-	}
+	hash, expected, current := releasedHash(c)
 	pipe = s.conn.SessionPipeline()
-	if hash[fieldPod] != sess.Pod || hash[fieldGeneration] != decimal(sess.Generation) {
-		s.leaveIndexes(pipe, sess.Key, nil, nil, sess.Pod, sess.Generation)
-		return false, pipe.Exec(ctx)
+	var indexes, mirrors []string
+	if current {
+		indexes, _ = s.indexesOf(sess.Key, hash)
+		mirrors = mirrorsOf(sess.Tenant, hash[fieldUserID], expected)
 	}
-	indexes, _ := s.indexesOf(sess.Key, hash)
-	offered := []string{hash[fieldSet], hash[fieldDeviceID]}
-	var mirrors []string
-	if back > 0 {
-		mirrors = mirrorsOf(sess.Tenant, hash[fieldUserID], offered)
+	leave := func(pipe *redisconn.Pipeline) {
+		s.leaveIndexes(pipe, sess.Key, indexes, mirrors, sess.Pod, sess.Generation)
+		if current {
+			s.changed(pipe, sess.Tenant)
+		}
 	}
-	s.leaveIndexes(pipe, sess.Key, indexes, mirrors, sess.Pod, sess.Generation)
-	if err := pipe.Exec(ctx); err != nil {
-		return false, err
-	}
-	pipe = s.conn.SessionPipeline()
-	released := s.release(pipe, sess.Ref(), sess.Pod, back)
-	s.changed(pipe, sess.Tenant)
-	err := pipe.Exec(ctx)
-	_, expected, current := releasedHash(released)
-	if current && back > 0 && !slices.Equal(expected, offered) { // an earlier connection offered more
-		pipe = s.conn.SessionPipeline()
-		s.mirror(pipe, sess.Key.Session, mirrorsOf(sess.Tenant, hash[fieldUserID], expected))
-		err = cmp.Or(err, pipe.Exec(ctx))
-	}
-	if current && err != nil {
+	leave(pipe)
+	switch err := pipe.Exec(ctx); {
+	case redis.HasErrorPrefix(err, "OOM"): // all that it refuses is the new version of the listings
 		s.log.Warn("session released; listings show it late", "session", sess.Key.Session, "error", err)
-		err = nil
+	case err != nil:
+		return current, &registry.UnfinishedError{Err: err, Finish: func(ctx context.Context) error {
+			pipe := s.conn.SessionPipeline()
+			leave(pipe)
+			return pipe.Exec(ctx)
+		}}
 	}
-	return current, err
+	return current, nil
 }
 
 // release adds the script that ends a claim to the pipeline. The device is expected back within the duration back, at

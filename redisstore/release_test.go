@@ -1,13 +1,14 @@
 package redisstore
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/registry"
 )
 
-// A release that was interrupted leaves nothing behind when it is repeated: no tool is counted that no device has.
+// A release that was interrupted leaves nothing behind once it is finished: no tool is counted that no device has.
 func TestAnInterruptedReleaseIsRepeated(t *testing.T) {
 	server := redistest.Start(t)
 	s := storeOn(t, Options{URL: server.URL()})
@@ -18,11 +19,16 @@ func TestAnInterruptedReleaseIsRepeated(t *testing.T) {
 	// A key of another type stops the removal from the indexes, as a connection that breaks would.
 	must[string](t)(client.Rename(t.Context(), members, "fh:aside").Result())
 	must[string](t)(client.Set(t.Context(), members, "x", 0).Result())
-	if current, err := s.Release(t.Context(), e.Session, registry.ReturnWait); err == nil {
-		t.Errorf("interrupted, and says %v", current)
+	current, err := s.Release(t.Context(), e.Session, registry.ReturnWait)
+	part, ok := errors.AsType[*registry.UnfinishedError](err)
+	if !current || !ok {
+		t.Fatalf("interrupted: %v, %v", current, err)
+	}
+	if err := part.Finish(t.Context()); err == nil {
+		t.Error("finished while the index cannot be read")
 	}
 	must[string](t)(client.Rename(t.Context(), "fh:aside", members).Result())
-	if _, err := s.Release(t.Context(), e.Session, registry.ReturnWait); err != nil {
+	if err := part.Finish(t.Context()); err != nil {
 		t.Error(err)
 	}
 	for _, index := range []string{members, sessionsIndex(tenant), podSessionsKey("a")} {

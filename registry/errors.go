@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -283,6 +284,18 @@ func AsError(err error) *Error {
 	}
 	return Internal(err)
 }
+
+// UnfinishedError is the error of a release that has removed the claim and not all that leads to it. The store does not
+// find the rest again, so the caller must call Finish until it succeeds.
+type UnfinishedError struct {
+	Err    error
+	Finish func(ctx context.Context) error // can be called again
+}
+
+func (e *UnfinishedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *UnfinishedError) Unwrap() error { return e.Err }
 
 // ErrHeldByAnother is the error of a claim if the current holder keeps the session.
 var ErrHeldByAnother = errors.New("registry: another device has the session")

@@ -309,10 +309,13 @@ func (s *Server) waitToOpen(ctx context.Context, by share.Owner) (*share.Grant, 
 	inTime, cancel := context.WithTimeout(ctx, openingWait)
 	defer cancel()
 	turn, err := s.opens.Acquire(inTime, by, 1)
-	if err != nil && ctx.Err() == nil {
+	switch {
+	case err != nil && ctx.Err() == nil:
 		return nil, comeBack(registry.CodeBusy, "This pod is opening too many sessions. Reconnect in a moment.")
+	case err != nil:
+		return nil, registry.Errorf(registry.CodeCancelled, "The device disconnected before it was served.")
 	}
-	return turn, err
+	return turn, nil
 }
 
 func tooManySockets(err error) error {

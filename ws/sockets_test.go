@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -114,6 +115,39 @@ func TestOpeningsAreShared(t *testing.T) {
 	leave()
 	for range many {
 		<-ended
+	}
+}
+
+// A device that hangs up while it waits to be opened is no fault of the pod.
+func TestADeviceThatLeavesTheLineIsNoFault(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	release := make(chan struct{})
+	claim := func() error { <-release; return nil }
+	g.store.claim.Store(&claim)
+	var dials sync.WaitGroup
+	defer dials.Wait()
+	defer close(release)
+	for i := range 32 {
+		dials.Go(func() {
+			conn, _, err := websocket.DefaultDialer.Dial(g.url(fmt.Sprintf("session_id=s%d&token=%s", i, testToken)), nil)
+			if err == nil {
+				_ = conn.Close()
+			}
+		})
+	}
+	eventually(t, "as many as may are being opened", func() bool { return g.server.Stats().Opening == 32 })
+	late, err := net.Dial("tcp", g.http.Listener.Addr().String())
+	must(t, err)
+	defer late.Close()
+	_, err = fmt.Fprintf(late, "GET /ws/chat?token=%s HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", testToken)
+	must(t, err)
+	eventually(t, "one waits", func() bool { return g.server.Stats().Queued == 1 })
+	must(t, late.Close())
+	eventually(t, "it has left", func() bool { return g.server.Stats().Refused[registry.CodeCancelled] == 1 })
+	if n := g.server.Stats().Refused[registry.CodeInternal]; n != 0 {
+		t.Errorf("%d internal errors", n)
 	}
 }
 

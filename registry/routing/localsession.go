@@ -280,9 +280,8 @@ func (l *LocalSession) Leave(ctx context.Context, back time.Duration) {
 	}
 	l.hub.noteSession(registry.ActivityDisconnected, &s)
 	defer l.beginWrite()()
-	s = l.Session()
-	if _, err := l.hub.store.Release(ctx, s, back); err != nil && !l.hub.unreleased.add(s, back) {
-		l.hub.log.Warn("session not released; its keys expire by themselves", "session", l.key.Session, "error", err)
+	if err := l.hub.unreleased.release(ctx, l.hub.store, l.Session(), back); err != nil {
+		l.hub.log.Warn("session not released, and too many others wait to be", "session", l.key.Session, "error", err)
 	}
 	if !ended {
 		l.hub.registered(l) // calls may still wait for the device

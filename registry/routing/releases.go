@@ -2,6 +2,9 @@ package routing
 
 import (
 	"context"
+	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,71 +15,79 @@ import (
 )
 
 const (
-	maxUnreleased  = 1 << 16 // sessions; at most half of them of one tenant
+	maxUnreleased  = 1 << 17 // sessions, at most three quarters of them of one tenant, like connections
 	releasesAtOnce = 16
 	releasePause   = time.Second // before failed releases are retried
 )
 
 // unreleased are sessions that have ended here, and that the store could not release: when thousands of devices leave a
-// busy store at once, or while it is down. The pod retries, because the tools of a device that has gone must go. If the
-// pod ends before, its lapsed lease makes another pod release them. It is safe for concurrent use.
+// busy store at once, or while it is down. The pod retries, because the tools of a device that has gone must go. It is
+// safe for concurrent use.
 type unreleased struct {
 	slots  *share.Pool
 	signal chan struct{} // capacity 1
 
 	mu       sync.Mutex
-	sessions map[registry.Ref]ended
+	releases map[*unfinished]struct{}
 }
 
-// ended is a session of unreleased.
-type ended struct {
-	session registry.Session
-	back    time.Time // until when its device is expected to reconnect; zero: it is not expected
-	slot    *share.Grant
+// unfinished is the release of one session. Only the release loop changes it.
+type unfinished struct {
+	retry func(ctx context.Context) error
+	slot  *share.Grant
 }
 
 func newUnreleased() *unreleased {
 	return &unreleased{
-		slots:  share.New(share.Bounds{Pod: maxUnreleased, Identity: maxUnreleased}),
-		signal: make(chan struct{}, 1), sessions: make(map[registry.Ref]ended),
+		slots:  share.New(share.Bounds{Pod: maxUnreleased, Identity: maxUnreleased, Times: 3}),
+		signal: make(chan struct{}, 1), releases: make(map[*unfinished]struct{}),
 	}
 }
 
-// add makes the pod retry the release of a session. It returns false if there is no room.
-func (u *unreleased) add(s registry.Session, back time.Duration) bool {
-	slot, err := u.slots.Try(share.Owner{Tenant: s.Key.Tenant}, 1)
-	if err != nil {
-		return false
+// release releases a session. If that fails, the pod retries, unless too many wait for that.
+func (u *unreleased) release(ctx context.Context, store registry.Store, s registry.Session, back time.Duration) error {
+	_, err := store.Release(ctx, s, back)
+	if err == nil || registry.IsNewer(err) {
+		return nil // what a newer Farhand wrote is not touched
 	}
-	e := ended{session: s, slot: slot}
-	if back > 0 {
-		e.back = time.Now().Add(back)
+	slot, full := u.slots.Try(share.Owner{Tenant: s.Key.Tenant}, 1)
+	if full != nil {
+		return err
 	}
+	until := time.Now().Add(back)
+	f := &unfinished{slot: slot, retry: func(ctx context.Context) error {
+		_, err := store.Release(ctx, s, max(time.Until(until), 0))
+		return err
+	}}
+	f.failed(err)
 	u.mu.Lock()
-	u.sessions[s.Ref()] = e
+	u.releases[f] = struct{}{}
 	u.mu.Unlock()
 	select {
 	case u.signal <- struct{}{}:
 	default:
 	}
-	return true
+	return nil
 }
 
-func (u *unreleased) all() []ended {
+// failed notes with what error a try ended.
+func (f *unfinished) failed(err error) {
+	if part, ok := errors.AsType[*registry.UnfinishedError](err); ok {
+		f.retry = part.Finish
+	}
+}
+
+func (u *unreleased) all() []*unfinished {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	all := make([]ended, 0, len(u.sessions))
-	for _, e := range u.sessions {
-		all = append(all, e)
-	}
-	return all
+	return slices.Collect(maps.Keys(u.releases))
 }
 
-func (u *unreleased) remove(e ended) {
+func (u *unreleased) remove(f *unfinished) {
 	u.mu.Lock()
-	delete(u.sessions, e.session.Ref())
+	delete(u.releases, f)
 	u.mu.Unlock()
-	e.slot.Release()
+	f.slot.Release()
 }
 
 // releaseLoop retries failed releases until ctx ends.
@@ -101,11 +112,12 @@ func (p *Pod) releaseAll(ctx context.Context) bool {
 	err := parallel.Each(len(all), releasesAtOnce, func(i int) error {
 		ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 		defer cancel()
-		_, err := p.store.Release(ctx, all[i].session, max(time.Until(all[i].back), 0))
-		if err == nil || registry.IsNewer(err) { // a newer release's session is its own to release
+		err := all[i].retry(ctx)
+		if err == nil || registry.IsNewer(err) {
 			p.Hub.unreleased.remove(all[i])
 			return nil
 		}
+		all[i].failed(err)
 		return err
 	})
 	if err != nil {

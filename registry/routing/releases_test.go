@@ -56,18 +56,20 @@ func TestFailedReleasesAreRetried(t *testing.T) {
 
 // A tenant cannot take all the places of what is retried.
 func TestUnreleasedAreShared(t *testing.T) {
+	store := &downForReleases{Store: memory.New(memory.Options{})}
+	store.down.Store(true)
 	u := newUnreleased()
-	of := func(tenant string, i int) registry.Session {
-		return registry.Session{Key: registry.Key{Tenant: tenant, Session: fmt.Sprint(i)}, Generation: 1}
+	wait := func(tenant string) error {
+		return u.release(t.Context(), store, registry.Session{Key: registry.Key{Tenant: tenant, Session: "s"}}, 0)
 	}
 	n := 0
-	for n <= maxUnreleased && u.add(of("hostile", n), 0) {
+	for n <= maxUnreleased && wait("hostile") == nil {
 		n++
 	}
-	if n != maxUnreleased/2 {
+	if n != maxUnreleased*3/4 {
 		t.Errorf("one tenant takes %d of %d", n, maxUnreleased)
 	}
-	if !u.add(of("other", 0), 0) {
-		t.Error("no place is left for another tenant")
+	if err := wait("other"); err != nil {
+		t.Errorf("no place is left for another tenant: %v", err)
 	}
 }
