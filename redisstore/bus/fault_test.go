@@ -136,8 +136,8 @@ func TestASubscriptionAtADetachedReplicaIsNoticed(t *testing.T) {
 	}
 }
 
-// TestProbesKeepAQuietBusHealthy: without probes that come back, a bus is unhealthy or rebuilt after three intervals. So
-// it is neither for five at a time, however often the test looks. A machine that stalls has more attempts.
+// TestProbesKeepAQuietBusHealthy: a bus whose probes do not come back is unhealthy, or rebuilt, after three intervals.
+// So five intervals without either show that they do. If the machine stalls, the five begin again.
 func TestProbesKeepAQuietBusHealthy(t *testing.T) {
 	const interval = 300 * time.Millisecond
 	b := listen(t, dial(t, redistest.Single(t)), "b", registrytest.NewInbox(), interval)
