@@ -57,17 +57,17 @@ func TestGroupCallModes(t *testing.T) {
 		t.Errorf("a quorum that is not reached: %+v", table)
 	}
 	_, table = p.call(1, `{"tool":"look","target":{"session_ids":["bad-1","silent-3","good-2","other-4"]},"mode":"race",`+
-		`"stagger_ms":500}`)
+		`"stagger_ms":2000}`) // good-2 must answer before the next device's turn
 	if table.State != "succeeded" || table.states()["bad-1"] != "failed" || table.states()["silent-3"] != "cancelled" ||
 		table.states()["good-2"] != "succeeded" || table.Counts.Skipped != 1 {
 		t.Errorf("race: %+v", table)
 	}
-	_, table = p.call(0, `{"tool":"look","target":{"session_ids":["silent-3","good-2"]},"device_timeout_ms":100}`)
+	_, table = p.call(0, `{"tool":"look","target":{"session_ids":["silent-3","good-2"]},"device_timeout_ms":2000}`)
 	if table.State != "failed" || table.states()["silent-3"] != "timed_out" || table.Counts.Succeeded != 1 {
 		t.Errorf("a device that is too slow: %+v", table)
 	}
 	began := time.Now()
-	_, table = p.call(0, `{"tool":"look","target":{"session_ids":["silent-3","good-2"]},"timeout_ms":300}`)
+	_, table = p.call(0, `{"tool":"look","target":{"session_ids":["silent-3","good-2"]},"timeout_ms":2000}`)
 	if table.State != "failed" || table.Counts.Succeeded != 1 || table.Counts.Failed+table.Counts.Cancelled != 1 ||
 		time.Since(began) > limit/2 {
 		t.Errorf("the time of the whole call: %+v", table)

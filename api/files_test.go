@@ -53,18 +53,29 @@ func filesFleet(t *testing.T) (f *fleet, keep, slot func(of string, data []byte)
 	return f, keep, slot
 }
 
+// unbuffered is a file that the buffers of a connection do not hold.
+func unbuffered() []byte { return bytes.Repeat([]byte("x"), 48<<20) }
+
+// unread begins a download from an address, and does not read its body while the test runs.
+func unread(f *fleet, link, from string) *http.Response {
+	f.Helper()
+	req, err := http.NewRequestWithContext(f.Context(), http.MethodGet, f.pods[0].server.URL+link, nil)
+	f.must(err)
+	req.Header.Set("X-Forwarded-For", from)
+	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+	f.must(err)
+	f.Cleanup(func() { f.must(resp.Body.Close()) })
+	return resp
+}
+
 // Clients that do not read what a link leads to take a part of the places of its tenant, and none of those of others or
 // of uploads. Who is refused is not sent the headers of the file.
 func TestOneLinkDoesNotTakeAllTransfers(t *testing.T) {
 	f, keep, slot := filesFleet(t)
-	large := keep("hostile", bytes.Repeat([]byte("x"), 48<<20)) // more than the buffers of a connection
+	large := keep("hostile", unbuffered())
 	served := 0
 	for {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.pods[0].server.URL+large, nil)
-		f.must(err)
-		resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req) // nobody reads its body
-		f.must(err)
-		t.Cleanup(func() { f.must(resp.Body.Close()) })
+		resp := unread(f, large, "")
 		if resp.StatusCode == http.StatusOK {
 			served++
 			continue
@@ -90,6 +101,46 @@ func TestOneLinkDoesNotTakeAllTransfers(t *testing.T) {
 	if r.status != http.StatusNoContent {
 		t.Errorf("an upload: %d %s", r.status, r.body)
 	}
+}
+
+// However many links and addresses a tenant has, it leaves places for the downloads of another. So does an address,
+// however many tenants it has links of.
+func TestDownloadsAreShared(t *testing.T) {
+	served := func(f *fleet, link, from string) (n int) {
+		for range 10 {
+			if unread(f, link, from).StatusCode == http.StatusOK {
+				n++
+			}
+		}
+		return n
+	}
+	wantAnother := func(f *fleet, link, from string) {
+		if status := unread(f, link, from).StatusCode; status != http.StatusOK {
+			f.Errorf("another: %d", status)
+		}
+	}
+	t.Run("tenant", func(t *testing.T) {
+		f, keep, _ := filesFleet(t)
+		held, large := 0, unbuffered()
+		for n := range 4 {
+			held += served(f, keep("hostile/"+strconv.Itoa(n), large), "192.0.2."+strconv.Itoa(n+1))
+		}
+		if held != 16 {
+			t.Errorf("a tenant has %d of 32 places", held)
+		}
+		wantAnother(f, keep("other", []byte("hello")), "192.0.2.1")
+	})
+	t.Run("address", func(t *testing.T) {
+		f, keep, _ := filesFleet(t)
+		held, large := 0, unbuffered()
+		for n := range 4 {
+			held += served(f, keep("tenant"+strconv.Itoa(n), large), "192.0.2.1")
+		}
+		if held != 16 {
+			t.Errorf("an address has %d of 32 places", held)
+		}
+		wantAnother(f, keep("tenant3", []byte("hello")), "192.0.2.2")
+	})
 }
 
 // stalled sends the beginning of an upload from an address, and its end never.

@@ -46,7 +46,7 @@ var elsewhere = map[string]map[string]string{
 	".": {
 		"responses over 64 KiB":     "TestStalledResponsesMakeRoom",
 		"event streams catching up": "TestCatchingUpIsShared",
-		"file downloads":            "TestOneLinkDoesNotTakeAllTransfers",
+		"file downloads":            "TestDownloadsAreShared",
 		"file uploads":              "TestUploadsAreShared",
 	},
 	"../agent/chat": {

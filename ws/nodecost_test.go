@@ -92,8 +92,8 @@ func answerWith(conn *websocket.Conn, answer func(text []byte) string) {
 	}
 }
 
-// A call to a node takes at most 1.2 times as long as one to a device, in the median of calls measured in turns. A
-// machine that stalls has some rounds for that.
+// A call to a node takes at most maxNodeRatio times as long as one to a device, in the median of calls measured in
+// turns. A machine that stalls has some rounds for that.
 func TestNodeCallsAreAsFast(t *testing.T) {
 	const rounds, calls = 6, 400
 	g := newGateway(t)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/internal/testkit"
+	"github.com/farhand/farhand/ws/client"
 )
 
 func unmarshal(raw []byte, v any) error { return json.Unmarshal(raw, v) }
@@ -139,6 +141,58 @@ func TestCommandsAgainstAGateway(t *testing.T) {
 	}
 	if code := device.exit(t); code == 0 {
 		t.Error("a device that was kicked out exits as if nothing was wrong")
+	}
+}
+
+// usableIn returns the column USABLE of a printed list, by the names of its tools.
+func usableIn(t *testing.T, list string) map[string]string {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(list), "\n")
+	column := strings.Index(lines[0], "USABLE")
+	if column < 0 {
+		t.Fatalf("no column USABLE in\n%s", list)
+	}
+	usable := make(map[string]string)
+	for _, line := range lines[1:] {
+		name, _, _ := strings.Cut(line, " ")
+		usable[name] = strings.TrimSpace(line[min(column, len(line)):])
+	}
+	return usable
+}
+
+// TestToolsSayWhetherYouMayCallThem: each caller reads its own rights, also in rows of one tool of many sessions.
+func TestToolsSayWhetherYouMayCallThem(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	const policy = "version: 1\ntools:\n  - {id: ask, names: [torch], approval: {when: always, except: admin}}\n"
+	if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := startPod(t, "FARHAND_CALL_DENY=echo", "FARHAND_POLICY_FILE="+file)
+	ok := func(context.Context, client.Call) (any, error) { return "ok", nil }
+	connectDevice(t, p.url, "phone", client.WithTool(client.Tool{Name: "echo", Description: "echoes"}, ok),
+		client.WithTool(client.Tool{Name: "torch", Description: "lights"}, ok),
+		client.WithTool(client.Tool{Name: "battery", Description: "tells its charge"}, ok))
+	const denied = `no: The policy of this gateway does not allow calls of "ech…` // a cell is cut
+	for _, c := range []struct {
+		name, token string
+		want        map[string]string
+	}{
+		{"admin", fleetToken, map[string]string{"echo": denied, "torch": "yes", "battery": "yes"}},
+		{"caller", keyFor(t, p.url, `{"roles":["caller"]}`),
+			map[string]string{"echo": denied, "torch": "a person is asked", "battery": "yes"}},
+	} {
+		environ := []string{"FARHAND_URL=" + p.url, "FARHAND_TOKEN=" + c.token}
+		eventually(t, waitLimit, "the device's tools are listed", func() bool {
+			_, out, _ := command(t, environ, "tools")
+			return strings.Contains(out, "battery")
+		})
+		for _, args := range [][]string{{"tools"}, {"tools", "--grouped"}} {
+			code, out, errOut := command(t, environ, args...)
+			if got := usableIn(t, out); code != 0 || !maps.Equal(got, c.want) {
+				t.Errorf("%s: %v: exit %d, %q, want %q\n%s%s", c.name, args, code, got, c.want, out, errOut)
+			}
+		}
 	}
 }
 

@@ -136,15 +136,18 @@ func TestASubscriptionAtADetachedReplicaIsNoticed(t *testing.T) {
 	}
 }
 
+// TestProbesKeepAQuietBusHealthy: a bus whose probes do not come back is unhealthy, or rebuilt, after three intervals.
+// So five intervals without either show that they do. If the machine stalls, the five begin again.
 func TestProbesKeepAQuietBusHealthy(t *testing.T) {
-	b := listen(t, dial(t, redistest.Single(t)), "b", registrytest.NewInbox(), 300*time.Millisecond)
-	quiet := time.Now()
+	const interval = 300 * time.Millisecond
+	b := listen(t, dial(t, redistest.Single(t)), "b", registrytest.NewInbox(), interval)
+	quiet, rebuilt := time.Now(), b.Stats().Resubscribed
 	registrytest.Eventually(t, "the bus stays healthy for five probes", func() bool {
-		if err := b.Healthy(); err != nil {
-			t.Errorf("after %v: %v", time.Since(quiet), err)
-			return true
+		if err, n := b.Healthy(), b.Stats().Resubscribed; err != nil || n != rebuilt {
+			t.Logf("after %v: rebuilt %d times, %v", time.Since(quiet), n-rebuilt, err)
+			quiet, rebuilt = time.Now(), n
 		}
-		return time.Since(quiet) > 1500*time.Millisecond
+		return time.Since(quiet) > 5*interval
 	})
 	if n := b.Stats().Malformed; n != 0 {
 		t.Errorf("%d probes were taken for messages", n)
