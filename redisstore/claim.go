@@ -217,30 +217,43 @@ func (s *Store) Release(ctx context.Context, sess registry.Session, back time.Du
 		return false, err
 	}
 	hash, expected, current := releasedHash(c)
-	pipe = s.conn.SessionPipeline()
-	var indexes, mirrors []string
-	if current {
-		indexes, _ = s.indexesOf(sess.Key, hash)
-		mirrors = mirrorsOf(sess.Tenant, hash[fieldUserID], expected)
+	if !current { // nothing else is known of an earlier claim
+		return false, s.leave(sess, nil, nil)(ctx)
 	}
-	leave := func(pipe *redisconn.Pipeline) {
-		s.leaveIndexes(pipe, sess.Key, indexes, mirrors, sess.Pod, sess.Generation)
-		if current {
-			s.changed(pipe, sess.Tenant)
+	indexes, _ := s.indexesOf(sess.Key, hash)
+	leave := s.leave(sess, indexes, mirrorsOf(sess.Tenant, hash[fieldUserID], expected))
+	if err := leave(ctx); err != nil {
+		return true, &registry.UnfinishedError{Err: err, Finish: leave}
+	}
+	return true, nil
+}
+
+// Forget implements registry.SessionStore.
+func (s *Store) Forget(e registry.Entry) func(context.Context) error {
+	indexes := attributeIndexes(e.Session)
+	if set := newToolSet(e.Tools); set.hash != "" {
+		indexes = append(indexes, membersIndex(e.Session.Tenant, set.hash))
+	}
+	return s.leave(e.Session, indexes, nil)
+}
+
+// leave returns a function that removes an ended claim from these indexes and from its pod's, and adds the session to
+// the mirrors. It can be called again.
+func (s *Store) leave(sess registry.Session, indexes, mirrors []string) func(context.Context) error {
+	key, pod, generation := sess.Key, sess.Pod, sess.Generation
+	return func(ctx context.Context) error {
+		pipe := s.conn.SessionPipeline()
+		s.leaveIndexes(pipe, key, indexes, mirrors, pod, generation)
+		if len(indexes) > 0 {
+			s.changed(pipe, key.Tenant)
 		}
+		err := pipe.Exec(ctx)
+		if redis.HasErrorPrefix(err, "OOM") { // of all this, a full Redis refuses only the new version of the listings
+			s.log.Warn("session released; listings show it late", "session", key.Session, "error", err)
+			return nil
+		}
+		return err
 	}
-	leave(pipe)
-	switch err := pipe.Exec(ctx); {
-	case redis.HasErrorPrefix(err, "OOM"): // all that it refuses is the new version of the listings
-		s.log.Warn("session released; listings show it late", "session", sess.Key.Session, "error", err)
-	case err != nil:
-		return current, &registry.UnfinishedError{Err: err, Finish: func(ctx context.Context) error {
-			pipe := s.conn.SessionPipeline()
-			leave(pipe)
-			return pipe.Exec(ctx)
-		}}
-	}
-	return current, nil
 }
 
 // release adds the script that ends a claim to the pipeline. The device is expected back within the duration back, at

@@ -78,6 +78,11 @@ type SessionStore interface {
 	// to reconnect; meanwhile Directory.Awaited returns its tools. Zero: it is not expected. Release may be repeated after
 	// an error; after an *UnfinishedError, its Finish must be called instead.
 	Release(ctx context.Context, s Session, back time.Duration) (bool, error)
+
+	// Forget returns a function that removes the index entries of a claim that has ended, and leaves those of a newer
+	// one. Call it after a repeated Release: the first one may have ended the claim, and its answer was lost. The
+	// function holds little memory, and can be called again.
+	Forget(e Entry) (forget func(ctx context.Context) error)
 }
 
 // Awaited is a session that is expected to offer its former tools again shortly: its device is away and expected back,

@@ -225,6 +225,11 @@ func (m *Store) Release(_ context.Context, s registry.Session, back time.Duratio
 	return true, nil
 }
 
+// Forget implements registry.SessionStore. This store has nothing that a Release leaves behind.
+func (m *Store) Forget(registry.Entry) func(context.Context) error {
+	return func(context.Context) error { return nil }
+}
+
 // liveLocked returns a session, nil if there is none or it has expired.
 func (m *Store) liveLocked(key registry.Key) *storedSession {
 	return m.sessions.get(key.Tenant, key, m.opts.Now())

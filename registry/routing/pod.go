@@ -194,6 +194,9 @@ func (p *Pod) Close(ctx context.Context) error {
 	p.Hub.late.wait()
 	p.cancel()
 	p.done.Wait()
+	if !p.releaseAll(ctx) {
+		p.log.Warn("some sessions are not released: their tools are counted until readers find out")
+	}
 	return errors.Join(p.bus.Close(ctx), p.store.Leave(ctx, p.pod))
 }
 

@@ -45,7 +45,8 @@ func newUnreleased() *unreleased {
 }
 
 // release releases a session. If that fails, the pod retries, unless too many wait for that.
-func (u *unreleased) release(ctx context.Context, store registry.Store, s registry.Session, back time.Duration) error {
+func (u *unreleased) release(ctx context.Context, store registry.Store, e registry.Entry, back time.Duration) error {
+	s := e.Session
 	_, err := store.Release(ctx, s, back)
 	if err == nil || registry.IsNewer(err) {
 		return nil // what a newer Farhand wrote is not touched
@@ -54,10 +55,12 @@ func (u *unreleased) release(ctx context.Context, store registry.Store, s regist
 	if full != nil {
 		return err
 	}
-	until := time.Now().Add(back)
+	until, forget := time.Now().Add(back), store.Forget(e)
 	f := &unfinished{slot: slot, retry: func(ctx context.Context) error {
-		_, err := store.Release(ctx, s, max(time.Until(until), 0))
-		return err
+		if _, err := store.Release(ctx, s, max(time.Until(until), 0)); err != nil {
+			return err
+		}
+		return forget(ctx)
 	}}
 	f.failed(err)
 	u.mu.Lock()

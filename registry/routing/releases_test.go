@@ -60,7 +60,9 @@ func TestUnreleasedAreShared(t *testing.T) {
 	store.down.Store(true)
 	u := newUnreleased()
 	wait := func(tenant string) error {
-		return u.release(t.Context(), store, registry.Session{Key: registry.Key{Tenant: tenant, Session: "s"}}, 0)
+		return u.release(t.Context(), store, registry.Entry{
+			Session: registry.Session{Key: registry.Key{Tenant: tenant, Session: "s"}},
+		}, 0)
 	}
 	n := 0
 	for n <= maxUnreleased && wait("hostile") == nil {

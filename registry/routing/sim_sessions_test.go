@@ -91,6 +91,10 @@ func (s *simStore) Release(ctx context.Context, session registry.Session, back t
 	return <-released, nil
 }
 
+func (s *simStore) Forget(registry.Entry) func(context.Context) error { // the simulated store has no indexes
+	return func(context.Context) error { return nil }
+}
+
 func (s *simStore) Refresh(ctx context.Context, entries []registry.Entry) (missing, lost []registry.Key, err error) {
 	type keys struct{ missing, lost []registry.Key }
 	k, err := answer(ctx, s, "refresh", "", func(m *memory.Store) (keys, error) {
