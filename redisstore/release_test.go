@@ -41,8 +41,8 @@ func TestAnInterruptedReleaseIsRepeated(t *testing.T) {
 	}
 }
 
-// A release whose answer was lost has ended the claim, and with it what says where the session was listed. The pod still
-// knows.
+// A release whose answer was lost has ended the claim, and with it what says where the session was listed. The pod
+// still knows.
 func TestAReleaseWithoutAnAnswerIsFinished(t *testing.T) {
 	server := redistest.Start(t)
 	s := storeOn(t, Options{URL: server.URL()})

@@ -75,8 +75,8 @@ type SessionStore interface {
 
 	// Release removes a claim, its tools and its index entries. It reports whether the claim was current. The session
 	// stays known as disconnected for one session TTL. back, at most a session TTL, is how long the device is expected
-	// to reconnect; meanwhile Directory.Awaited returns its tools. Zero: it is not expected. Release may be repeated after
-	// an error; after an *UnfinishedError, its Finish must be called instead.
+	// to reconnect; meanwhile Directory.Awaited returns its tools. Zero: it is not expected. Release may be repeated
+	// after an error; after an *UnfinishedError, its Finish must be called instead.
 	Release(ctx context.Context, s Session, back time.Duration) (bool, error)
 
 	// Forget returns a function that removes the index entries of a claim that has ended, and leaves those of a newer

@@ -130,8 +130,8 @@ func TestADeviceThatLeavesTheLineIsNoFault(t *testing.T) {
 	defer close(release)
 	for i := range 32 {
 		dials.Go(func() {
-			conn, _, err := websocket.DefaultDialer.Dial(g.url(fmt.Sprintf("session_id=s%d&token=%s", i, testToken)), nil)
-			if err == nil {
+			query := fmt.Sprintf("session_id=s%d&token=%s", i, testToken)
+			if conn, _, err := websocket.DefaultDialer.Dial(g.url(query), nil); err == nil {
 				_ = conn.Close()
 			}
 		})
@@ -140,8 +140,8 @@ func TestADeviceThatLeavesTheLineIsNoFault(t *testing.T) {
 	late, err := net.Dial("tcp", g.http.Listener.Addr().String())
 	must(t, err)
 	defer late.Close()
-	_, err = fmt.Fprintf(late, "GET /ws/chat?token=%s HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", testToken)
+	_, err = fmt.Fprintf(late, "GET /ws/chat?token=%s HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n"+
+		"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", testToken)
 	must(t, err)
 	eventually(t, "one waits", func() bool { return g.server.Stats().Queued == 1 })
 	must(t, late.Close())

@@ -280,7 +280,8 @@ func (l *LocalSession) Leave(ctx context.Context, back time.Duration) {
 	}
 	l.hub.noteSession(registry.ActivityDisconnected, &s)
 	defer l.beginWrite()()
-	if err := l.hub.unreleased.release(ctx, l.hub.store, registry.Entry{Session: l.Session(), Tools: tools.all()}, back); err != nil {
+	e := registry.Entry{Session: l.Session(), Tools: tools.all()}
+	if err := l.hub.unreleased.release(ctx, l.hub.store, e, back); err != nil {
 		l.hub.log.Warn("session not released, and too many others wait to be", "session", l.key.Session, "error", err)
 	}
 	if !ended {
