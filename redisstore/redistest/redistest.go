@@ -26,8 +26,8 @@ import (
 
 const (
 	host         = "127.0.0.1"
-	startTimeout = 20 * time.Second // for servers to start and agree
-	tries        = 5                // attempts to find a port that no other process takes meanwhile
+	startTimeout = time.Minute // for servers to start and agree
+	tries        = 5           // attempts to find a port that no other process takes meanwhile
 )
 
 // babysitter runs its arguments in the background and prints their process id. It kills what it started when its
