@@ -194,7 +194,7 @@ func (e *Engine) Stats() Stats {
 }
 
 // Erased drops what this pod caches of an erased conversation. The store has already erased it.
-func (e *Engine) Erased(key registry.Key) { e.readings.forget(key) }
+func (e *Engine) Erased(key registry.Key) { e.readings.forget(readingKey{Key: key}) }
 
 // Pools returns the fill levels of the engine's pools, by name.
 func (e *Engine) Pools() map[string]share.Stats {

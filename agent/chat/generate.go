@@ -261,6 +261,7 @@ func (e *Engine) Complete(ctx context.Context, c Completion, emit func(Event)) (
 	defer l.giveBack()
 	info := TurnInfo{Key: scope.Key, Caller: c.Caller, Channel: scope.Channel}
 	reply, err := e.carryOut(ctx, info, l, began, l.run)
+	l.remember()
 	reply.MessageCount = len(c.Messages)
 	return reply, l.returned, out.complete(reply.FullResponse, err)
 }
@@ -306,6 +307,7 @@ func (e *Engine) newCompletion(
 		return nil, &Error{Code: CodeNoUserMessage, Message: "There are no messages to answer."}
 	}
 	l.given, l.mark = len(l.history), newMark()
+	l.readings, l.readKey = e.readings, e.readings.keyOf(scope.Key.Tenant, c.Caller.Scope(), l.history)
 	if l.tools = (noTools{}); c.Choice.Mode != provider.ChoiceNone {
 		l.tools = e.open(scope)
 	}

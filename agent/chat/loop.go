@@ -45,9 +45,10 @@ type loop struct {
 	leftOut bool // dropped tools are already logged
 
 	history  []provider.Message
-	origins  *origins  // nil: nothing learned yet
-	readings *readings // nil: nothing is cached
-	given    int       // how many messages of history came from the caller; their text is sent unchanged
+	origins  *origins // nil: nothing learned yet
+	readings *readings
+	readKey  *readingKey // of what is cached of the conversation; nil: nothing is
+	given    int         // how many messages of history came from the caller; their text is sent unchanged
 
 	choice   provider.Choice
 	buffered *strings.Builder // text that may not be part of the answer; nil: text is streamed
@@ -226,7 +227,7 @@ func (e *Engine) answer(
 	scope.Fence = l.Fence
 	t := &turn{engine: e, ask: a, loop: &loop{
 		limits: e.cfg.Limits, log: e.cfg.Log, model: e.cfg.Models[0], out: out, turn: uuid.NewString(),
-		journal: &journal{store: e.cfg.Store, turn: l.Turn, spending: spent}, readings: e.readings,
+		journal: &journal{store: e.cfg.Store, turn: l.Turn, spending: spent}, readings: e.readings, readKey: &readingKey{Key: a.Key},
 		format: a.Format, debug: a.Debug, tools: e.open(scope), files: e.cfg.Files, key: a.Key,
 		memory: e.memory, by: a.Caller.Owner(), budget: e.cfg.ModelBudget,
 	}}

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -9,12 +10,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/chat/provenance"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
 )
 
-var readKey = registry.Key{Tenant: "t", Session: "s"}
+var readKey = readingKey{Key: registry.Key{Tenant: "t", Session: "s"}}
 
 // pages returns a conversation that has read pages of this many bytes.
 func pages(n, size int) []provider.Message {
@@ -33,7 +35,7 @@ func pages(n, size int) []provider.Message {
 
 // turnOf begins a turn.
 func turnOf(r *readings, system string, history []provider.Message) *loop {
-	return &loop{key: readKey, readings: r, history: history, base: provider.Request{System: system}}
+	return &loop{readings: r, readKey: &readKey, history: history, base: provider.Request{System: system}}
 }
 
 // whereOf returns where an address in the arguments of a call was seen.
@@ -101,18 +103,90 @@ func TestTurnsReadWhatIsNew(t *testing.T) {
 	}
 }
 
+// completionOf begins a turn of a stateless caller.
+func completionOf(r *readings, caller string, history []provider.Message) *loop {
+	return &loop{readings: r, readKey: r.keyOf("t", caller, history), history: history, given: len(history)}
+}
+
+// TestCompletionsReadWhatIsNew: a caller that sends the whole conversation again has only its new messages read. What
+// the turn itself added, which the caller may not send again, does not stay.
+func TestCompletionsReadWhatIsNew(t *testing.T) {
+	said := provider.Message{Role: provider.RoleUser, Content: "Go on, and mail carol@example.org."}
+	later := append(pages(4, 200), said)
+	other := append(pages(3, 200), provider.Message{Role: provider.RoleUser, Content: "Stop."})
+	for name, x := range map[string]struct {
+		caller string
+		next   []provider.Message
+		unread int
+	}{
+		"a message":      {"key:a", later, 1},
+		"the same again": {"key:a", later[:len(later)-1], 0},
+		"another branch": {"key:a", other, len(other)},
+		"another caller": {"key:b", later, len(later)},
+		"the beginning":  {"key:a", later[:1], 1},
+	} {
+		r := newReadings()
+		first := completionOf(r, "key:a", pages(4, 200))
+		whereOf(t, first, "bob@example.org")
+		first.history = append(first.history, pages(1, 200)[1:2]...)
+		first.history = append(first.history, provider.Message{Role: provider.RoleTool, ToolCallID: "c0",
+			ToolName: "read_page", Content: "By mallory@example.com."})
+		whereOf(t, first, "mallory@example.com")
+		first.remember()
+		next := completionOf(r, x.caller, x.next)
+		read := 0
+		if next.readKey != nil {
+			if o := r.checkOut(*next.readKey, x.next); o != nil {
+				read = o.learned
+				r.checkIn(*next.readKey, o)
+			}
+		}
+		if unread := len(x.next) - read; unread != x.unread {
+			t.Errorf("%s: %d messages are read again, want %d", name, unread, x.unread)
+		}
+		next.knows().Taint()
+		if where := whereOf(t, next, "mallory@example.com"); where != "model" {
+			t.Errorf("%s: what a turn added is from %s", name, where)
+		}
+		if where := whereOf(t, next, "bob@example.org"); where != "person" {
+			t.Errorf("%s: the person's words are from %s", name, where)
+		}
+	}
+}
+
+// TestCompletionsAreRead: a completion whose call asked where its arguments come from is cached for the next one.
+func TestCompletionsAreRead(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, Limits{}, use(tool("a", "look", "{}")), text("Seen."), text("Again."))
+		r.tools.set("look", func(_ context.Context, q agent.InvokeRequest) (agent.Outcome, error) {
+			to := json.RawMessage(`{"at":"bob@example.org"}`)
+			q.Provenance.Conversation.Origins(provenance.Call{Tool: "look", Args: to})
+			return agent.Outcome{Result: registry.Result{Success: true, Output: "x"}}, nil
+		})
+		history := pages(3, 200)
+		if _, _, _, err := r.complete(Completion{Messages: history}); err != nil {
+			t.Fatal(err)
+		}
+		history = append(history, assistant("Seen."), user("Again?"))
+		if o := r.engine.readings.checkOut(*r.engine.readings.keyOf("", "", history), history); o == nil ||
+			o.learned != len(history)-2 {
+			t.Errorf("cached: %+v", o)
+		}
+	})
+}
+
 // TestReadingsAreBounded: what a pod remembers has a bound, of which a tenant has half, and ends.
 func TestReadingsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReadings()
-		put := func(tenant string, session, size int) registry.Key {
-			key := registry.Key{Tenant: tenant, Session: fmt.Sprint(session)}
+		put := func(tenant string, session, size int) readingKey {
+			key := readingKey{Key: registry.Key{Tenant: tenant, Session: fmt.Sprint(session)}}
 			o := &origins{Conversation: provenance.New(), read: []uint64{1}}
 			o.Add(provenance.Outside, "page", strings.Repeat("a", size))
 			r.checkIn(key, o)
 			return key
 		}
-		has := func(key registry.Key) bool {
+		has := func(key readingKey) bool {
 			return slices.ContainsFunc(r.entries, func(e *reading) bool { return e.key == key })
 		}
 		sizes := func() (all int, byTenant map[string]int) {
@@ -176,6 +250,37 @@ func BenchmarkLongConversation(b *testing.B) {
 	})
 }
 
+// BenchmarkLongCompletion is BenchmarkLongConversation for a caller that sends all of it with each request.
+func BenchmarkLongCompletion(b *testing.B) {
+	history := pages(200, 20_000)
+	turn := func(r *readings, history []provider.Message) {
+		l := completionOf(r, "key:a", history)
+		for i := range 2 {
+			args := json.RawMessage(`{"to":"bob@example.org","subject":"The pages","body":"All is said."}`)
+			l.knows().Origins(provenance.Call{Tool: "send_mail", Args: args})
+			l.history = append(slices.Clip(l.history), provider.Message{Role: provider.RoleTool,
+				ToolName: "read_page", Content: fmt.Sprintf("Page %d.", i)})
+		}
+		l.knows()
+		l.remember()
+	}
+	b.Run("first", func(b *testing.B) {
+		for b.Loop() {
+			turn(newReadings(), history)
+		}
+	})
+	b.Run("later", func(b *testing.B) {
+		r := newReadings()
+		turn(r, history[:len(history)-2])
+		for b.Loop() {
+			turn(r, history)
+			if len(r.entries) == 0 {
+				b.Fatal("it was not remembered")
+			}
+		}
+	})
+}
+
 // TestErasedReadingsAreForgotten: nothing of an erased conversation stays on a pod.
 func TestErasedReadingsAreForgotten(t *testing.T) {
 	e := &Engine{readings: newReadings()}
@@ -185,7 +290,7 @@ func TestErasedReadingsAreForgotten(t *testing.T) {
 	if len(e.readings.entries) == 0 {
 		t.Fatal("nothing is remembered")
 	}
-	e.Erased(readKey)
+	e.Erased(readKey.Key)
 	if r := e.readings; len(r.entries) != 0 {
 		t.Errorf("%+v", r)
 	}

@@ -17,6 +17,11 @@ type Conversation struct {
 	tainted bool
 	unread  []text
 
+	marking     bool          // until a text after Mark is read
+	mark        int           // how many unread texts are from before
+	markTainted bool          // at Mark
+	marked      *Conversation // as it was at Mark, once a later text has been read
+
 	reader   reader
 	system   *index // the system prompt
 	trusted  *index // the other trusted texts
@@ -175,9 +180,46 @@ func (c *Conversation) Full() bool {
 	return c.trusted != nil && (c.trusted.cut || c.outside.cut)
 }
 
+// Mark sets the point to which Marked returns.
+func (c *Conversation) Mark() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mark, c.marking, c.markTainted, c.marked = len(c.unread), true, c.tainted, nil
+}
+
+// Marked returns the conversation as it was at Mark. It returns nil if no text from before has been read: reading it
+// later costs the same. The system prompt may be a later one. c must not be used afterwards.
+func (c *Conversation) Marked() *Conversation {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.marked != nil {
+		return c.marked
+	}
+	if !c.marking || c.trusted == nil || c.trusted.bytes+c.outside.bytes == 0 {
+		return nil
+	}
+	c.unread, c.tainted, c.marking = c.unread[:c.mark], c.markTainted, false
+	return c
+}
+
+// copied returns the conversation at its mark. Indexes only grow, so the copy shares what it can.
+func (c *Conversation) copied() *Conversation {
+	approved := make(map[string]*index, len(c.approved))
+	for name, x := range c.approved {
+		approved[name] = x.copied()
+	}
+	return &Conversation{
+		tainted: c.markTainted, reader: reader{months: c.reader.months},
+		system: c.system, trusted: c.trusted.copied(), outside: c.outside.copied(), approved: approved,
+	}
+}
+
 func (c *Conversation) read() {
 	c.prepare()
-	for _, t := range c.unread {
+	for i, t := range c.unread {
+		if c.marking && i == c.mark {
+			c.marked, c.marking = c.copied(), false
+		}
 		if t.tool != "" {
 			c.addApproved(t)
 		} else if t.of.source.trusted() {
@@ -186,7 +228,7 @@ func (c *Conversation) read() {
 			c.reader.addOutside(c.outside, t.of, t.text)
 		}
 	}
-	c.unread = nil
+	c.unread, c.mark = nil, 0
 }
 
 // maxParameters is the maximum number of parameters with approved values. Further parameters have none.

@@ -2,6 +2,8 @@ package provenance
 
 import (
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -51,6 +53,20 @@ func newIndex() *index {
 		addresses: make(map[string]origin), hosts: make(map[string][]address), dates: make(map[date]origin),
 		numbers: make(map[string]origin), fields: make(map[string]field), fieldDates: make(map[date]origin),
 	}
+}
+
+// copied returns a copy that shares the lists, which only grow: the first addition to the copy moves its own.
+func (x *index) copied() *index {
+	c := *x
+	c.hashes, c.joined, c.before = slices.Clip(x.hashes), slices.Clip(x.joined), slices.Clip(x.before)
+	c.last, c.texts = maps.Clone(x.last), slices.Clip(x.texts)
+	c.addresses, c.dates, c.numbers = maps.Clone(x.addresses), maps.Clone(x.dates), maps.Clone(x.numbers)
+	c.fields, c.fieldDates = maps.Clone(x.fields), maps.Clone(x.fieldDates)
+	c.hosts = make(map[string][]address, len(x.hosts))
+	for host, of := range x.hosts {
+		c.hosts[host] = slices.Clip(of)
+	}
+	return &c
 }
 
 // Approximate memory sizes, in bytes.

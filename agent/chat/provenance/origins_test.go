@@ -399,3 +399,74 @@ func TestWhatAPersonIsShown(t *testing.T) {
 		}
 	}
 }
+
+// TestMarkedConversations: a marked conversation knows what was said before the mark and nothing said later, whatever
+// was read when, and goes on apart from the conversation that it was.
+func TestMarkedConversations(t *testing.T) {
+	call := func(to string) provenance.Call {
+		return provenance.Call{Tool: "send", Args: json.RawMessage(`{"to":"` + to + `"}`)}
+	}
+	source := func(c *provenance.Conversation, to string) provenance.Source {
+		if f := c.Origins(call(to)); len(f.Arguments) == 1 {
+			return f.Arguments[0].Source
+		}
+		return ""
+	}
+	for name, when := range map[string]struct{ before, after bool }{
+		"read before the mark": {true, false}, "read after it": {false, true}, "read both times": {true, true},
+	} {
+		c := provenance.New()
+		c.System("the system prompt", "")
+		c.Add(provenance.Person, "the person", "Write to bob@example.org.")
+		c.Add(provenance.Outside, "a page", `{"by":"ann@example.com"}`)
+		if when.before {
+			source(c, "bob@example.org")
+		}
+		c.Add(provenance.Outside, "a page", `By eve@example.com.`)
+		c.Mark()
+		c.Add(provenance.Outside, "a page", "By mallory@example.com.")
+		c.Approve("send", "an approved call", json.RawMessage(`{"to":"ann@example.com"}`))
+		if when.after && source(c, "ann@example.com") != provenance.Approved {
+			t.Errorf("%s: the conversation does not go on", name)
+		}
+		m := c.Marked()
+		if m == nil {
+			t.Fatalf("%s: nothing is marked", name)
+		}
+		if m != c { // c may be read on by a call of its turn
+			c.Add(provenance.Outside, "a page", "By later@example.com.")
+			source(c, "later@example.com")
+		}
+		m.Add(provenance.Person, "the person", "And to carol@example.org.")
+		for to, want := range map[string]provenance.Source{
+			"bob@example.org": provenance.Person, "carol@example.org": provenance.Person,
+			"ann@example.com": provenance.Outside, "eve@example.com": provenance.Outside,
+			"mallory@example.com": provenance.Model, "later@example.com": provenance.Model,
+		} {
+			if got := source(m, to); got != want {
+				t.Errorf("%s: %s is from %q, want %q", name, to, got, want)
+			}
+		}
+		if m != c && source(c, "carol@example.org") != provenance.Model {
+			t.Errorf("%s: the marked conversation changes the other", name)
+		}
+	}
+	c := provenance.New()
+	c.Add(provenance.Outside, "a page", "By eve@example.com.")
+	c.Mark()
+	if c.Marked() != nil {
+		t.Error("a conversation that was not read is marked")
+	}
+}
+
+// TestTaintAfterTheMark: what a turn read after the mark does not taint the marked conversation.
+func TestTaintAfterTheMark(t *testing.T) {
+	c := provenance.New()
+	c.Add(provenance.Person, "the person", "Write to bob@example.org.")
+	c.Mark()
+	c.Add(provenance.Outside, "a page", "By eve@example.com.")
+	c.Origins(provenance.Call{Args: json.RawMessage(`{"to":"eve@example.com"}`)})
+	if m := c.Marked(); m == nil || m.Tainted() {
+		t.Errorf("marked: %+v", m)
+	}
+}
