@@ -45,6 +45,8 @@ func newGroupPods(t testing.TB, change func(*farhand.Config), opts ...farhand.Op
 	return p
 }
 
+const groupTools = `[{"name":"look","parameters":{"type":"object"}}]`
+
 // groupDevice is a device that answers calls of one tool as told.
 type groupDevice struct {
 	id     string
@@ -56,56 +58,83 @@ type groupDevice struct {
 // device connects a device to a pod. It offers the tool look, and answers with what answer returns; empty: never.
 func (p *groupPods) device(pod int, id, labels string, answer func(d *groupDevice, call string) string) *groupDevice {
 	p.Helper()
-	return p.deviceOf(pod, id, labels, groupToken, `[{"name":"look","parameters":{"type":"object"}}]`, answer)
+	return p.deviceOf(pod, id, labels, groupToken, groupTools, answer)
 }
 
 func (p *groupPods) deviceOf(
 	pod int, id, labels, token, tools string, answer func(d *groupDevice, call string) string,
 ) *groupDevice {
 	p.Helper()
-	conn, _, err := websocket.DefaultDialer.DialContext(p.Context(),
+	d, err := p.connected(pod, id, labels, token, tools, answer)
+	if err != nil {
+		p.Fatalf("%s: %v", id, err)
+	}
+	return d
+}
+
+// connected connects a device, again if a busy pod ends its connection before its tools are registered.
+func (p *groupPods) connected(
+	pod int, id, labels, token, tools string, answer func(d *groupDevice, call string) string,
+) (*groupDevice, error) {
+	ctx, cancel := context.WithTimeout(p.Context(), limit)
+	defer cancel()
+	for {
+		d, err := p.connect(ctx, pod, id, labels, token, tools, answer)
+		if err == nil || ctx.Err() != nil {
+			return d, err
+		}
+	}
+}
+
+func (p *groupPods) connect(
+	ctx context.Context, pod int, id, labels, token, tools string, answer func(d *groupDevice, call string) string,
+) (*groupDevice, error) {
+	conn, _, err := websocket.DefaultDialer.DialContext(ctx,
 		"ws"+strings.TrimPrefix(p.urls[pod], "http")+"/ws/chat?session_id="+id,
 		http.Header{"Authorization": {"Bearer " + token}})
 	if err != nil {
-		p.Fatal(err)
+		return nil, err
 	}
 	d := &groupDevice{id: id, conn: conn, called: new(atomic.Int64)}
 	p.calls.Store(id, d.called)
 	d.write(`{"type":"connect","v":1,"device_id":"d-` + id + `","labels":` + labels + `}`)
 	d.write(`{"type":"register_tools","tools":` + tools + `}`)
-	ready, done := make(chan struct{}), make(chan struct{})
-	p.Cleanup(func() {
-		conn.Close()
-		<-done
-	})
-	go func() {
-		defer close(done)
-		for {
-			_, text, err := conn.ReadMessage()
-			if err != nil {
-				return
-			}
-			var f struct{ Type, ID string }
-			if json.Unmarshal(text, &f) != nil {
-				continue
-			}
-			switch f.Type {
-			case "tools_registered":
-				close(ready)
-			case "tool_call_request":
-				d.called.Add(1)
-				if said := answer(d, f.ID); said != "" {
-					d.answer(f.ID, said)
-				}
-			}
-		}
-	}()
+	ready, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- d.serve(ready, answer) }()
 	select {
 	case <-ready:
-	case <-done:
-		p.Fatalf("%s: disconnected", id)
+		p.Cleanup(func() {
+			conn.Close()
+			<-done
+		})
+		return d, nil
+	case err := <-done:
+		conn.Close()
+		return nil, err
 	}
-	return d
+}
+
+// serve answers calls until the connection ends. It closes ready when the tools are registered.
+func (d *groupDevice) serve(ready chan<- struct{}, answer func(d *groupDevice, call string) string) error {
+	for {
+		_, text, err := d.conn.ReadMessage()
+		if err != nil {
+			return err
+		}
+		var f struct{ Type, ID string }
+		if json.Unmarshal(text, &f) != nil {
+			continue
+		}
+		switch f.Type {
+		case "tools_registered":
+			close(ready)
+		case "tool_call_request":
+			d.called.Add(1)
+			if said := answer(d, f.ID); said != "" {
+				d.answer(f.ID, said)
+			}
+		}
+	}
 }
 
 func (d *groupDevice) write(frame string) {
@@ -241,7 +270,10 @@ func (p *groupPods) crowd(n int, labels string) {
 	for range 16 {
 		connecting.Go(func() {
 			for i := range ids {
-				p.device(i%len(p.urls), fmt.Sprintf("c-%d", i), labels, says("ok"))
+				id := fmt.Sprintf("c-%d", i)
+				if _, err := p.connected(i%len(p.urls), id, labels, groupToken, groupTools, says("ok")); err != nil {
+					p.Errorf("%s: %v", id, err)
+				}
 			}
 		})
 	}
