@@ -30,8 +30,8 @@ type readings struct {
 	entries []*reading // the least recently used first
 }
 
-// readingKey identifies a cached conversation. A stateless caller's conversations have no names: they are told apart by
-// how they begin.
+// readingKey identifies a cached conversation. A stateless caller's conversations have no names, so their first messages
+// identify them.
 type readingKey struct {
 	registry.Key
 	caller string // the scope of a stateless caller
