@@ -22,6 +22,7 @@ import (
 
 	"github.com/farhand/farhand/agent/sandbox/docker/dockertest"
 	"github.com/farhand/farhand/internal/testkit"
+	"github.com/farhand/farhand/sdk/conformance/blackbox"
 )
 
 var composeChosen = flag.Bool("compose", false,
@@ -68,6 +69,7 @@ func TestCompose(t *testing.T) {
 	f.checkRoles(t, keys)
 	f.checkStream(t, trust)
 	f.checkGuide(t, program, ca, keys)
+	blackbox.Check(t, blackbox.Fleet{URL: f.url, Token: f.token, TLS: trust})
 	c.checkMetrics()
 	f.breakNext = func(t *testing.T, i int) (what, of string) {
 		t.Helper()
