@@ -286,8 +286,8 @@ func (o *overlap) end() {
 		var kept []string
 		for _, session := range phones {
 			var transcript struct{ Messages []struct{ Content string } }
-			o.want(http.MethodGet, p, "/api/sessions/"+session+"/messages?limit=1000", o.fleet.token, http.StatusOK, nil,
-				&transcript)
+			path := "/api/sessions/" + session + "/messages?limit=1000"
+			o.want(http.MethodGet, p, path, o.fleet.token, http.StatusOK, nil, &transcript)
 			for _, m := range transcript.Messages {
 				kept = append(kept, m.Content)
 			}

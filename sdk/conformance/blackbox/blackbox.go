@@ -1,6 +1,6 @@
-// Package blackbox checks a running fleet from outside, for tests: it knows a URL and an admin's token, uses the fleet's
-// HTTP API and its WebSocket as documented, and compares each answer with what the documentation promises and with the
-// fleet's own /openapi.json. It connects one device, and makes and revokes one API key.
+// Package blackbox checks a running fleet from outside, for tests: it knows a URL and an admin's token, uses the
+// fleet's HTTP API and its WebSocket as documented, and compares each answer with what the documentation promises and
+// with the fleet's own /openapi.json. It connects one device, and makes and revokes one API key.
 //
 // Imports: only tests import it. Of the packages of this module it imports the Go SDK.
 package blackbox
@@ -27,7 +27,7 @@ import (
 type Fleet struct {
 	URL   string      // such as https://farhand.example.com; any pod or a balancer
 	Token string      // of an admin of the default tenant
-	TLS   *tls.Config // whom to trust; nil: the system's authorities
+	TLS   *tls.Config // trusted authorities; nil: the system's authorities
 }
 
 // limit bounds one request, and every other wait.
@@ -51,7 +51,7 @@ func Check(t *testing.T, f Fleet) {
 	defer transport.CloseIdleConnections()
 	c := &check{
 		t: t, url: strings.TrimSuffix(f.URL, "/"), http: &http.Client{Transport: transport, Timeout: limit},
-		vars: map[string]string{"session": "conformance-" + rand.Text(), "admin": f.Token, "nobody": ""},
+		vars: map[string]string{"session": "conformance-" + rand.Text(), "admin": f.Token, "anonymous": ""},
 	}
 	c.doc = c.readDocument()
 	c.connect(f)
@@ -200,7 +200,8 @@ func (c *check) followFeed() {
 	}
 	c.do(exchange{
 		name: "a call beside the feed", method: "POST", path: "/api/sessions/$session/tools/conformance_echo/call",
-		body: `{"args":{"text":"fed"}}`, status: 200, want: `{"output":"fed"}`, keep: map[string]string{"fed": "call_id"},
+		body: `{"args":{"text":"fed"}}`, status: 200, want: `{"output":"fed"}`,
+		keep: map[string]string{"fed": "call_id"},
 	})
 	for lines := bufio.NewScanner(stream.Body); lines.Scan(); {
 		data, isData := strings.CutPrefix(lines.Text(), "data: ")
@@ -235,7 +236,7 @@ func (a answer) text(path string) string {
 	return text
 }
 
-// compare says how the answer differs from a status and from JSON that it must contain, or from words if it is a stream.
+// compare says how the answer differs from a status and from JSON that it must contain; a stream must contain text.
 func (a answer) compare(status int, want string) (problem string) {
 	if a.status != status {
 		return fmt.Sprintf("want status %d", status)

@@ -8,7 +8,7 @@ type exchange struct {
 	name, method, path, body string
 
 	accept   string // by default JSON
-	as       string // whose credential: admin, key (a caller's; the default) or nobody
+	as       string // credential: admin, key (a caller's; the default) or anonymous
 	soon     bool   // the status may come within limit
 	status   int
 	want     string // JSON that the answer contains, or text of a stream; "…" is any value
@@ -27,10 +27,10 @@ const (
 
 // exchanges are made one after the other while the device is connected.
 var exchanges = []exchange{
-	{name: "health", method: "GET", path: "/healthz", as: "nobody", status: 200, want: `{"status":"ok"}`},
-	{name: "ready", method: "GET", path: "/readyz", as: "nobody", status: 200, want: `{"status":"ready"}`},
+	{name: "health", method: "GET", path: "/healthz", as: "anonymous", status: 200, want: `{"status":"ok"}`},
+	{name: "ready", method: "GET", path: "/readyz", as: "anonymous", status: 200, want: `{"status":"ready"}`},
 	{
-		name: "no credential", method: "GET", path: "/api/tools", as: "nobody", status: 401,
+		name: "no credential", method: "GET", path: "/api/tools", as: "anonymous", status: 401,
 		want: `{"code":"unauthenticated","status":401,"detail":"…"}`,
 	},
 	{
@@ -77,7 +77,8 @@ var exchanges = []exchange{
 		want: `{"call_id":"$call","state":"succeeded","dispatched":"yes","output":"later"}`,
 	},
 	{
-		name: "its log", accept: "text/event-stream", method: "GET", path: "/api/calls/$call/events", status: 200, want: `"state":"succeeded"`,
+		name: "its log", accept: "text/event-stream", method: "GET", path: "/api/calls/$call/events", status: 200,
+		want: `"state":"succeeded"`,
 	},
 	{
 		name: "a call with a key", method: "POST", path: echoPath, status: 200,
@@ -132,7 +133,8 @@ var exchanges = []exchange{
 		name: "MCP: initialize", accept: bothForms, method: "POST", path: "/mcp", status: 200,
 		body: `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},
 			"clientInfo":{"name":"conformance","version":"1"}}}`,
-		want: `{"id":1,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"…"}}}`,
+		want: `{"id":1,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},
+			"serverInfo":{"name":"…"}}}`,
 	},
 	{
 		name: "MCP: tools/list", accept: bothForms, method: "POST", path: "/mcp/sessions/$session", status: 200,
@@ -156,7 +158,7 @@ var exchanges = []exchange{
 // asleep are made after the device has disconnected.
 var asleep = []exchange{
 	{
-		name: "the device sleeps", method: "GET", path: "/api/sessions?presence=sleeping&device_id=$session", soon: true,
+		name: "the device sleeps", method: "GET", path: "/api/sessions?presence=sleeping&device_id=$session",
 		status: 200,
 	},
 	{
@@ -178,6 +180,7 @@ var awake = []exchange{
 	},
 	{name: "no key any more", method: "DELETE", path: "/api/keys/$id", as: "admin", status: 204},
 	{
-		name: "a revoked key", method: "GET", path: "/api/me", soon: true, status: 401, want: `{"code":"unauthenticated"}`,
+		name: "a revoked key", method: "GET", path: "/api/me", soon: true, status: 401,
+		want: `{"code":"unauthenticated"}`,
 	},
 }
