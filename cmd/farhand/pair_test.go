@@ -59,6 +59,7 @@ func TestPairingByCommands(t *testing.T) {
 	run("echo approved sleep waits", "devices", "show", "cam-1")
 	run("", "devices", "rename", "cam-1", "Gate")
 	run("Gate", "devices", "list", "--json")
+	run("fhd_", "devices", "rotate", "cam-1", "--overlap", "1h") // the device keeps its former credential so long
 	run("", "devices", "approve", "cam-1")
 	run("no tool waits", "devices", "approve", "cam-1")
 	run("", "devices", "reject", "cam-1", "echo")
@@ -85,7 +86,7 @@ func TestPairingByCommands(t *testing.T) {
 	run("rejected", "pair", "reject", asked.Code)
 	for _, args := range [][]string{
 		{"pair", "approve", asked.Code}, {"pair", "show"}, {"pair", "approve", "x"}, {"devices", "show", "cam-1"},
-		{"devices", "reject", "cam-1"}, {"devices", "approve", "cam-1", "x"},
+		{"devices", "reject", "cam-1"}, {"devices", "approve", "cam-1", "x"}, {"devices", "rotate", "cam-1"},
 	} {
 		if code, _, errOut := command(t, env, args...); code != exitError || errOut == "" {
 			t.Errorf("%v: exit %d, %s", args, code, errOut)

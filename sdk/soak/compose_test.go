@@ -22,6 +22,7 @@ import (
 
 	"github.com/farhand/farhand/agent/sandbox/docker/dockertest"
 	"github.com/farhand/farhand/internal/testkit"
+	"github.com/farhand/farhand/sdk/conformance/blackbox"
 )
 
 var composeChosen = flag.Bool("compose", false,
@@ -68,6 +69,7 @@ func TestCompose(t *testing.T) {
 	f.checkRoles(t, keys)
 	f.checkStream(t, trust)
 	f.checkGuide(t, program, ca, keys)
+	blackbox.Check(t, blackbox.Fleet{URL: f.url, Token: f.token, TLS: trust})
 	c.checkMetrics()
 	f.breakNext = func(t *testing.T, i int) (what, of string) {
 		t.Helper()
@@ -165,19 +167,33 @@ func (c *compose) kill(service string) {
 	})
 }
 
-// checkMetrics waits until Prometheus has scraped every pod.
+// checkMetrics waits until Prometheus has scraped every pod and evaluated every rule.
 func (c *compose) checkMetrics() {
 	c.t.Helper()
-	query := "http://127.0.0.1:" + c.port["PROMETHEUS_PORT"] + "/api/v1/query?query=" +
-		url.QueryEscape(`count(farhand_pods_live == 3)`)
-	testkit.Eventually(c.t, "Prometheus has the metrics of three pods", func() bool {
-		resp, err := http.Get(query)
+	prometheus := "http://127.0.0.1:" + c.port["PROMETHEUS_PORT"]
+	get := func(path string) string {
+		resp, err := http.Get(prometheus + path)
 		if err != nil {
-			return false
+			return err.Error()
 		}
 		defer resp.Body.Close()
 		body, err := io.ReadAll(resp.Body)
-		return err == nil && strings.Contains(string(body), `,"3"]`)
+		if err != nil {
+			return err.Error()
+		}
+		return string(body)
+	}
+	testkit.Eventually(c.t, "Prometheus has the metrics of three pods", func() bool {
+		return strings.Contains(get("/api/v1/query?query="+url.QueryEscape(`count(farhand_pods_live == 3)`)), `,"3"]`)
+	})
+	text, err := os.ReadFile("../../deploy/prometheus/rules.yaml")
+	must(c.t, err)
+	rules := strings.Count(string(text), "- alert: ")
+	if rules == 0 {
+		c.t.Fatal("deploy/prometheus/rules.yaml has no alerts")
+	}
+	testkit.Eventually(c.t, "Prometheus evaluates every rule", func() bool {
+		return strings.Count(get("/api/v1/rules?type=alert"), `"health":"ok"`) == rules
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -125,6 +126,7 @@ func (f *fleet) await(t *testing.T, devices []*device) {
 	testkit.Eventually(t, "all devices are connected", func() bool {
 		var list struct {
 			Sessions []struct {
+				SessionID string `json:"session_id"`
 				Pod       string
 				Connected bool
 				Tools     []string
@@ -135,7 +137,8 @@ func (f *fleet) await(t *testing.T, devices []*device) {
 		}
 		connected := 0
 		for _, s := range list.Sessions {
-			if s.Connected && len(s.Tools) > 0 && f.knows(s.Pod) {
+			isOurs := slices.ContainsFunc(devices, func(d *device) bool { return d.session == s.SessionID })
+			if isOurs && s.Connected && len(s.Tools) > 0 && f.knows(s.Pod) {
 				connected++
 			}
 		}

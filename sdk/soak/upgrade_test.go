@@ -16,7 +16,8 @@ var previous = flag.String("from", "",
 
 // TestUpgrade replaces the pods of a fleet under load, one after the other, by those of this commit, and back: by pods
 // of the other commit, which find what this one wrote. In each direction one pod is drained and one killed. Between two
-// replacements pods of both commits serve the devices together.
+// replacements pods of both commits serve the devices together. Conversations, keys, approvals and group calls go on
+// across each replacement.
 func TestUpgrade(t *testing.T) {
 	if *previous == "" {
 		t.Log("no other commit is named (-from), so there is nothing to do")
@@ -27,7 +28,8 @@ func TestUpgrade(t *testing.T) {
 		sdks = *chosen
 	}
 	before, now := buildCommit(t, *previous), buildFarhand(t)
-	f, pods := ownFleet(t, before, redistest.Single(t))
+	f, pods := ownFleet(t, before, redistest.Single(t), talkingModel(t)...)
+	beside := startOverlap(t, f, pods, now)
 	f.faults = 2 * len(pods) // forward, and back
 	replace := f.breakNext
 	f.breakNext = func(t *testing.T, i int) (what, of string) {
@@ -35,8 +37,18 @@ func TestUpgrade(t *testing.T) {
 		if i/len(pods)%2 == 1 {
 			program = before
 		}
-		pods[i%len(pods)].program = program
-		return replace(t, i)
+		replaced := pods[i%len(pods)]
+		beside.begin(replaced)
+		replaced.program = program
+		what, of = replace(t, i)
+		beside.finish(replaced)
+		return what, of
+	}
+	stop := f.stop
+	f.stop = func(t *testing.T) {
+		t.Helper()
+		beside.end()
+		stop(t)
 	}
 	soak(t, f, strings.Split(sdks, ","))
 }
@@ -58,5 +70,5 @@ func buildCommit(t *testing.T, name string) string {
 	if err := os.Remove(archive); err != nil {
 		t.Fatal(err)
 	}
-	return buildIn(t, dir)
+	return buildIn(t, dir, "-trimpath") // so that another run finds it in the cache, wherever its files are
 }
