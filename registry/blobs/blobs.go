@@ -13,6 +13,8 @@ package blobs
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"strings"
 	"time"
@@ -29,9 +31,11 @@ func New(docs documents.Store) registry.BlobStore { return store{docs} }
 
 func blobs() documents.Space { return documents.Space{Kind: "blobs"} }
 
-// erasure names the document of a session's last erasure.
+// erasure names the document of a session's last erasure. It has a digest, because what stands for the session of a
+// user's uploads names the user, and the document outlives an erased user.
 func erasure(key registry.Key) documents.Ref {
-	return documents.Space{Tenant: key.Tenant, Kind: "blobs"}.Ref("erased." + key.Session)
+	sum := sha256.Sum256([]byte(key.Session))
+	return documents.Space{Tenant: key.Tenant, Kind: "blobs"}.Ref("erased." + hex.EncodeToString(sum[:]))
 }
 
 // generation returns the generation of a session's new blobs. It costs one round trip.
