@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/access/erasure"
+	"github.com/farhand/farhand/agent/blobs"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/redisstore"
@@ -138,35 +139,60 @@ func (g *Gateway) erasure(store registry.Store) *erasure.Service {
 	return erasure.New(erasure.Config{
 		Store: store, AuditTTL: limits.AuditTTL, ChangeTTL: limits.ChangeTTL, ActivityTTL: limits.ActivityTTL,
 		HistoryTTL: limits.HistoryTTL, PlaceTTL: limits.PlaceTTL, SessionTTL: limits.SessionTTL,
+		BlobTTL: g.erasedBlobs(),
 	})
 }
 
-// erasing returns the function that hides the memories of tools before a conversation is erased. If it fails, the
-// deletion fails: memories that outlive it would be readable in the next conversation of that name.
+// blobMargin is how much longer than its files the erasure of a conversation is remembered: more than their uploads may
+// take, and than the clocks of pods differ.
+const blobMargin = time.Hour
+
+// erasedBlobs returns how long the store remembers that the files of a conversation were erased.
+func (g *Gateway) erasedBlobs() time.Duration {
+	return max(g.cfg.BlobLife, blobs.DefaultLife) + blobMargin
+}
+
+// erasing returns the function that hides the files and the memories of tools before a conversation is erased. If it
+// fails, the deletion fails: files would stay readable, and memories would be read in the next conversation of that
+// name.
 func (g *Gateway) erasing(store registry.Store) func(context.Context, registry.Key) error {
 	return func(ctx context.Context, key registry.Key) error {
+		if err := store.DropBlobsOf(ctx, key, g.erasedBlobs()); err != nil {
+			return err
+		}
 		return store.EraseToolMemories(ctx, key, g.cfg.HistoryTTL)
 	}
 }
 
-// erasedTimeout is how long the rest of an erased conversation may take to remove.
-const erasedTimeout = 5 * time.Second
+// Bounds of removing the rest of an erased conversation.
+const (
+	erasedTimeout = 5 * time.Second        // for its places, and again for the rest
+	erasedPause   = 100 * time.Millisecond // between attempts
+)
 
 // erased returns the function that removes what else there is of an erased conversation. It continues after the request
 // ends.
 func (g *Gateway) erased(store registry.Store) func(context.Context, registry.Key) {
+	again := g.erasing(store)
 	return func(ctx context.Context, key registry.Key) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), erasedTimeout)
+		ctx = context.WithoutCancel(ctx)
+		places, cancel := context.WithTimeout(ctx, erasedTimeout)
 		defer cancel()
-		// Again, for what a turn stored that began before the conversation was erased.
-		if err := store.EraseToolMemories(ctx, key, g.cfg.HistoryTTL); err != nil {
-			g.log.Warn("memories that tools stored during a deletion not removed; tools can read them until they expire",
-				"session", key.Session, "error", err)
+		g.pod.Places.Erased(places, key)
+		// Again, for what turns and calls stored that began before the conversation was erased.
+		ctx, cancel = context.WithTimeout(ctx, erasedTimeout)
+		defer cancel()
+		err := again(ctx, key)
+		for err != nil && ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(erasedPause):
+				err = again(ctx, key)
+			}
 		}
-		if err := store.DropBlobsOf(ctx, key); err != nil {
-			g.log.Warn("files of a deleted conversation not removed; they are readable until they expire",
-				"session", key.Session, "error", err)
+		if err != nil {
+			g.log.Warn("files and memories that tools stored during a deletion not removed; they are readable until "+
+				"they expire", "session", key.Session, "error", err)
 		}
-		g.pod.Places.Erased(ctx, key)
 	}
 }

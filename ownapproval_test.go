@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -87,4 +88,41 @@ func wantMetric(t *testing.T, url, name string, ok func(float64) bool) {
 		n, err := strconv.ParseFloat(value, 64)
 		return found && err == nil && ok(n)
 	})
+}
+
+// TestApproversAreNamed: the answer to a call that waits names who may decide it, for a tool of the gateway as for a
+// device's: the approvers of the tenant that may use the tool, and no others. A caller that waits reads the names when
+// nobody has decided.
+func TestApproversAreNamed(t *testing.T) {
+	t.Parallel()
+	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	text := "version: 1\ntools:\n  - {id: ask, names: [exec, hang], approval: always}\n"
+	if err := os.WriteFile(policy, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg := farhand.Config{Token: adminToken, PolicyFile: policy, ApprovalTime: 100 * time.Millisecond}
+	cfg.Builtins, cfg.WorkspaceDir, cfg.Sandbox = []string{"exec"}, t.TempDir(), farhand.SandboxNone
+	url := start(t, cfg)
+	heldDevice(t, url)
+	asks := makeKey(t, url, `{"roles":["caller"],"name":"asks"}`)
+	for _, key := range []string{
+		`{"roles":["approver"],"name":"decides"}`, `{"roles":["approver"],"name":"of another tool","tools":"lamp"}`,
+		`{"roles":["caller"],"name":"only calls"}`, `{"roles":["approver"],"name":"elsewhere","tenant":"acme"}`,
+	} {
+		makeKey(t, url, key)
+	}
+	for tool, args := range map[string]string{"exec": `{"command":"true"}`, "hang": `{}`} {
+		status, raw := send(t, url+"/api/tools/"+tool+"/call", `{"mode":"async","args":`+args+`}`, asks.Key)
+		var accepted struct{ Approvers []string }
+		if err := json.Unmarshal([]byte(raw), &accepted); err != nil || status != http.StatusAccepted {
+			t.Fatalf("%s: %d %s", tool, status, raw)
+		}
+		if want := []string{"decides", "holders of FARHAND_TOKEN"}; !slices.Equal(accepted.Approvers, want) {
+			t.Errorf("%s: who asks is told that %q may decide, want %q", tool, accepted.Approvers, want)
+		}
+		status, raw = send(t, url+"/api/tools/"+tool+"/call", `{"args":`+args+`}`, asks.Key)
+		if status != http.StatusForbidden || !strings.Contains(raw, "Approvers: decides, holders of FARHAND_TOKEN.") {
+			t.Errorf("%s: a caller that waits: %d %s", tool, status, raw)
+		}
+	}
 }

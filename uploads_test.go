@@ -10,8 +10,12 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/farhand/farhand"
+	"github.com/farhand/farhand/redisstore"
+	"github.com/farhand/farhand/redisstore/redistest"
+	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/ws/client"
 )
 
@@ -131,4 +135,87 @@ func fetch(t *testing.T, address string) ([]byte, http.Header) {
 		t.Fatalf("%s: %s, %v", address, resp.Status, err)
 	}
 	return body, resp.Header
+}
+
+// refusing is a Redis that refuses to hide files: so many times, after so many that it did.
+type refusing struct {
+	*redisstore.Store
+	before, times int
+}
+
+func (s *refusing) DropBlobsOf(ctx context.Context, key registry.Key, life time.Duration) error {
+	if s.before--; s.before < 0 && s.times > 0 {
+		s.times--
+		return registry.StoreUnavailable("hide files", errors.New("refused"))
+	}
+	return s.Store.DropBlobsOf(ctx, key, life)
+}
+
+// TestAnErasedConversationKeepsNoFile: the files of a conversation that the other pod deletes cannot be read from
+// either pod, also if the store refused to hide them: before the deletion, which then fails and is repeated, or after
+// it.
+func TestAnErasedConversationKeepsNoFile(t *testing.T) {
+	t.Parallel()
+	cfg := farhand.DefaultConfig()
+	cfg.BlobURL = farhand.Secret("file://" + t.TempDir())
+	redis := redistest.Start(t)
+	var pods []string
+	var store *refusing
+	for range 2 {
+		conn, err := redisstore.Dial(t.Context(), redisstore.Options{URL: redis.URL()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		store = &refusing{Store: conn.Store()} // that of the last pod stays
+		pods = append(pods, start(t, cfg, farhand.WithStore(store, conn.Bus())))
+	}
+	upload := func() string {
+		device, err := client.New(pods[0], client.WithSession("phone"), client.WithTool(client.Tool{Name: "record"},
+			func(ctx context.Context, c client.Call) (any, error) {
+				part := client.Part{Type: client.PartFile, MIMEType: "text/plain"}
+				part, err := c.Upload(ctx, part, 4, strings.NewReader("file"))
+				return client.Result{Output: "recorded", Parts: []client.Part{part}}, err
+			}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- device.Run(ctx) }()
+		t.Cleanup(func() { cancel(); <-done })
+		<-device.Ready()
+		_, raw := send(t, pods[1]+"/api/sessions/phone/tools/record/call", "{}", "")
+		var answer struct{ Parts []struct{ URL string } }
+		if err := json.Unmarshal([]byte(raw), &answer); err != nil || len(answer.Parts) != 1 {
+			t.Fatalf("%s, %v", raw, err)
+		}
+		return answer.Parts[0].URL
+	}
+	for name, c := range map[string]struct {
+		before, times int
+		deletions     []int
+	}{
+		"never":               {0, 0, []int{http.StatusNoContent}},
+		"before the deletion": {0, 1, []int{http.StatusServiceUnavailable, http.StatusNoContent}},
+		"after the deletion":  {1, 1, []int{http.StatusNoContent}},
+	} {
+		link := upload()
+		for _, pod := range pods {
+			if got, _ := fetch(t, pod+link); string(got) != "file" {
+				t.Errorf("%s: before, %q", name, got)
+			}
+		}
+		store.before, store.times = c.before, c.times
+		for _, want := range c.deletions {
+			if status := remove(t, pods[1]+"/api/sessions/phone", ""); status != want {
+				t.Errorf("%s: delete: %d, want %d", name, status, want)
+			}
+		}
+		for _, pod := range pods {
+			if status, _ := send(t, pod+link, "", ""); status != http.StatusNotFound {
+				t.Errorf("%s: the link is answered with %d", name, status)
+			}
+		}
+	}
 }

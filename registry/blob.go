@@ -60,13 +60,17 @@ type Blob struct {
 	SHA256    string    `json:"sha256,omitempty"` // of an upload of a caller, in hexadecimal digits
 	Link      bool      `json:"link,omitempty"`   // another blob has the same bytes, which count there
 	State     BlobState `json:"-"`
+
+	// Generation tells the blobs of a session from those of an erased session with the same id (DropBlobsOf). The store
+	// sets it. A link has that of the blob with its bytes.
+	Generation string `json:"generation,omitempty"`
 }
 
 // BlobStore tracks uploaded files and open uploads until they expire.
 type BlobStore interface {
 	// ReserveBlob stores a blob for life: in its state or, if it has none, open. The bytes of a link do not count. limit
 	// is the tenant's quota in bytes. It fails with CodeRateLimited if the tenant would exceed limit or has MaxBlobs, or
-	// if the session would exceed an eighth of either quota.
+	// if the session would exceed an eighth of either quota. It sets the generation, except of a link.
 	ReserveBlob(ctx context.Context, b Blob, limit int64, life time.Duration) error
 
 	// TakeBlob marks an open blob as taken. If several callers race, one succeeds; the others get ErrNoBlob.
@@ -75,15 +79,19 @@ type BlobStore interface {
 	// FillBlob marks a taken blob as filled and keeps it for life from now. It fails with ErrNoBlob if not taken.
 	FillBlob(ctx context.Context, digest string, life time.Duration) error
 
-	// ReadBlob returns a blob. It fails with ErrNoBlob if there is none, or it has expired.
+	// ReadBlob returns a blob. It fails with ErrNoBlob if there is none, if it has expired, or if it is of an earlier
+	// generation than its session.
 	ReadBlob(ctx context.Context, digest string) (Blob, error)
 
 	// DropBlob deletes a blob and frees its quota. It does nothing if there is none.
 	DropBlob(ctx context.Context, digest string) error
 
-	// DropBlobsOf hides all blobs of a session. They count against the quotas until they would have expired, because
-	// their bytes stay in the bucket for about as long.
-	DropBlobsOf(ctx context.Context, key Key) error
+	// DropBlobsOf hides all blobs of a session: it begins a new generation, and deletes the blobs. A blob that it does
+	// not find, because it is being stored, is of the earlier generation. The store remembers the generation for life,
+	// which must be longer than any blob of the session lives. After an error, repeat it: some blobs may be readable.
+	// Blobs count against the quotas until they would have expired, because their bytes stay in the bucket for about as
+	// long.
+	DropBlobsOf(ctx context.Context, key Key, life time.Duration) error
 }
 
 // Uploader is the caller who uploads a file for arguments of calls.

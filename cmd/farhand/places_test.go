@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/agent/provider/scripted"
 	"github.com/farhand/farhand/redisstore/redistest"
+	"github.com/farhand/farhand/ws/client"
 )
 
 // told is what a person has the model do: to call a tool.
@@ -178,12 +180,28 @@ func TestAnyPodForEveryTool(t *testing.T) {
 	}
 }
 
-// TestTheOwnerOfAPlaceIsKilled: what it kept is lost; the tools say so once, and begin anew on another pod.
+// recordTool uploads a file with its result.
+func recordTool() client.Option {
+	return client.WithTool(client.Tool{Name: "record"}, func(ctx context.Context, c client.Call) (any, error) {
+		p := client.Part{Type: client.PartFile, MIMEType: "text/plain"}
+		p, err := c.Upload(ctx, p, 8, strings.NewReader("recorded"))
+		return client.Result{Output: "done", Parts: []client.Part{p}}, err
+	})
+}
+
+// TestTheOwnerOfAPlaceIsKilled: what it kept is lost; the tools say so once, and begin anew on another pod. A file that
+// it took from a device is on the volume that the pods share.
 func TestTheOwnerOfAPlaceIsKilled(t *testing.T) {
 	t.Parallel()
-	h := startHands(t, 3)
-	connectDevice(t, h.pods[1].url, "phone", echoTool())
-	connectDevice(t, h.pods[1].url, "tablet", echoTool())
+	h := startHands(t, 3, "FARHAND_BLOB_URL=file://"+t.TempDir())
+	for _, session := range []string{"phone", "tablet", "watch"} {
+		connectDevice(t, h.pods[1].url, session, echoTool())
+	}
+	connectDevice(t, h.pods[0].url, "camera", recordTool())
+	link := h.records(1, "camera")
+	sandboxed := func(at int, tool, args string) string { return h.doesOn(at, "watch", "group sandboxed", tool, args) }
+	sandboxed(0, "write", `{"path":"notes.txt","content":"kept"}`)
+	h.has(sandboxed(1, "exec", `{"command":"cat notes.txt"}`), "kept")
 	h.doesOn(0, "phone", "main", "browser", h.page("/one"))
 	h.doesOn(0, "phone", "main", "write", `{"path":"notes.txt","content":"kept"}`)
 	h.has(h.doesOn(1, "phone", "main", "read", `{"path":"notes.txt"}`), "kept")
@@ -197,6 +215,28 @@ func TestTheOwnerOfAPlaceIsKilled(t *testing.T) {
 	h.doesOn(2, "phone", "main", "write", `{"path":"notes.txt","content":"new"}`)
 	h.has(h.doesOn(1, "phone", "main", "exec", `{"command":"cat notes.txt"}`), "new")
 	h.has(h.doesOn(2, "tablet", "main", "exec", `{"command":"cat notes.txt"}`), "is gone", "No such file")
+
+	h.has(sandboxed(2, "exec", `{"command":"cat notes.txt"}`), "is gone", "No such file")
+	sandboxed(1, "write", `{"path":"notes.txt","content":"new"}`)
+	again := sandboxed(2, "exec", `{"command":"cat notes.txt"}`)
+	h.has(again, "new")
+	h.hasNo(again, "is gone")
+	for _, at := range []int{1, 2} {
+		if status, file := request(t, http.MethodGet, h.pods[at].url+link, ""); string(file) != "recorded" {
+			t.Errorf("the file on pod %d: %d %s", at, status, file)
+		}
+	}
+}
+
+// records calls record of a device on a pod, and returns the link of its file.
+func (h *hands) records(at int, session string) string {
+	h.Helper()
+	status, raw := request(h, http.MethodPost, h.pods[at].url+"/api/sessions/"+session+"/tools/record/call", "{}")
+	var recorded struct{ Parts []struct{ URL string } }
+	if err := json.Unmarshal(raw, &recorded); err != nil || len(recorded.Parts) != 1 {
+		h.Fatalf("record: %d %s", status, raw)
+	}
+	return recorded.Parts[0].URL
 }
 
 // TestAnOwnerThatStopsHandsItsPlacesOver: the next pod begins at once, and says what is lost. What is on a volume that

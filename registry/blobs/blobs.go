@@ -4,12 +4,17 @@
 // All blobs are in one space, because the secret of a blob does not tell its tenant. A blob counts against the quotas
 // of its tenant and its session while it is in their indexes, where its member has its size.
 //
+// The last erasure of a session is a document in the space of its tenant. The blobs of the session have its revision as
+// their generation. Others are of before the erasure, and count as deleted.
+//
 // Imports: only registry and registry/documents, of the packages of this module.
 package blobs
 
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"strings"
 	"time"
@@ -26,6 +31,22 @@ func New(docs documents.Store) registry.BlobStore { return store{docs} }
 
 func blobs() documents.Space { return documents.Space{Kind: "blobs"} }
 
+// erasure names the document of a session's last erasure. It has a digest, because what stands for the session of a
+// user's uploads names the user, and the document outlives an erased user.
+func erasure(key registry.Key) documents.Ref {
+	sum := sha256.Sum256([]byte(key.Session))
+	return documents.Space{Tenant: key.Tenant, Kind: "blobs"}.Ref("erased." + hex.EncodeToString(sum[:]))
+}
+
+// generation returns the generation of a session's new blobs. It costs one round trip.
+func (s store) generation(ctx context.Context, key registry.Key) (string, error) {
+	found, err := s.docs.Read(ctx, erasure(key))
+	if err != nil {
+		return "", err
+	}
+	return found[0].Revision, nil
+}
+
 // blob is a stored blob.
 type blob struct {
 	registry.Blob
@@ -41,6 +62,8 @@ func (b blob) indexes() []string {
 }
 
 func (b blob) member() string { return documents.Weighed(b.weight(), b.Digest) }
+
+func (b blob) session() registry.Key { return registry.Key{Tenant: b.Tenant, Session: b.SessionID} }
 
 // weight is how many bytes of the quotas the blob takes.
 func (b blob) weight() int64 {
@@ -64,6 +87,12 @@ func (b blob) put(life time.Duration) []documents.Step {
 // ReserveBlob implements registry.BlobStore.
 func (s store) ReserveBlob(ctx context.Context, b registry.Blob, limit int64, life time.Duration) error {
 	stored := blob{Blob: b, State: cmp.Or(b.State, registry.BlobOpen)}
+	if !b.Link {
+		var err error
+		if stored.Generation, err = s.generation(ctx, stored.session()); err != nil {
+			return err
+		}
+	}
 	steps, files := stored.put(life), int64(registry.MaxBlobs)
 	for _, index := range stored.indexes() { // of the tenant, then of the session
 		steps = append(steps, documents.AtMost(files-1, documents.Term{Index: index, Weight: 1}),
@@ -111,14 +140,24 @@ func (s store) FillBlob(ctx context.Context, digest string, life time.Duration) 
 	return err
 }
 
-// ReadBlob implements registry.BlobStore.
+// ReadBlob implements registry.BlobStore. It takes two round trips: the blob names its session, and the generation of
+// the session is read after it.
 func (s store) ReadBlob(ctx context.Context, digest string) (registry.Blob, error) {
 	found, err := s.docs.Read(ctx, blobs().Ref(digest))
 	if err != nil {
 		return registry.Blob{}, err
 	}
 	b, err := documents.Decode[blob](found[0], registry.ErrNoBlob)
-	return b.whole(), err
+	if err != nil {
+		return registry.Blob{}, err
+	}
+	switch generation, err := s.generation(ctx, b.session()); {
+	case err != nil:
+		return registry.Blob{}, err
+	case generation != "" && generation != b.Generation:
+		return registry.Blob{}, registry.ErrNoBlob
+	}
+	return b.whole(), nil
 }
 
 // DropBlob implements registry.BlobStore.
@@ -138,11 +177,13 @@ func (s store) DropBlob(ctx context.Context, digest string) error {
 }
 
 // DropBlobsOf implements registry.BlobStore. The indexes still count the blobs.
-func (s store) DropBlobsOf(ctx context.Context, key registry.Key) error {
+func (s store) DropBlobsOf(ctx context.Context, key registry.Key, life time.Duration) error {
+	erased := erasure(key)
+	begin := documents.Write{Space: erased.Space, Steps: []documents.Step{documents.Put(erased.ID, nil, life)}}
 	lists, err := s.docs.Members(ctx, documents.Query{
 		Space: blobs(), Index: sessionIndex(key.Tenant, key.Session), Limit: registry.MaxBlobs,
 	})
-	if err != nil || len(lists[0]) == 0 {
+	if err != nil {
 		return err
 	}
 	var steps []documents.Step
@@ -150,6 +191,10 @@ func (s store) DropBlobsOf(ctx context.Context, key registry.Key) error {
 		_, digest, _ := strings.Cut(member, " ")
 		steps = append(steps, documents.Delete(digest))
 	}
-	_, err = documents.Commit(ctx, s.docs, blobs(), steps...)
+	writes := []documents.Write{begin, {Space: blobs(), Steps: steps}}
+	if len(steps) == 0 {
+		writes = writes[:1]
+	}
+	_, err = s.docs.Write(ctx, writes...)
 	return err
 }

@@ -55,20 +55,44 @@ var blobTests = []subtest{
 		for _, b := range append(gone, stays) {
 			f.must(f.store.ReserveBlob(f.ctx, b, 1000, time.Minute))
 		}
-		f.must(f.store.DropBlobsOf(f.ctx, registry.Key{Tenant: f.tenant + "x", Session: "s 1"}))
-		f.must(f.store.DropBlobsOf(f.ctx, f.key("s 1")))
-		f.must(f.store.DropBlobsOf(f.ctx, f.key("s 1")))
+		f.must(f.store.DropBlobsOf(f.ctx, registry.Key{Tenant: f.tenant + "x", Session: "s 1"}, time.Minute))
+		f.must(f.store.DropBlobsOf(f.ctx, f.key("s 1"), time.Minute))
+		f.must(f.store.DropBlobsOf(f.ctx, f.key("s 1"), time.Minute))
 		for _, b := range gone {
 			f.wantBlobs(errOf(f.store.ReadBlob(f.ctx, b.Digest)), registry.ErrNoBlob)
 			f.wantBlobs(errOf(f.store.TakeBlob(f.ctx, b.Digest)), registry.ErrNoBlob)
 		}
 		f.must(errOf(f.store.ReadBlob(f.ctx, stays.Digest)))
 	}},
+	{name: "blobs of an earlier generation stay hidden, and later ones can be read", run: func(f *fixture) {
+		upload, slot := f.blob("a", "s 1", 7), f.blob("b", "s 1", 7)
+		for _, b := range []registry.Blob{upload, slot} {
+			f.must(f.store.ReserveBlob(f.ctx, b, 1000, time.Minute))
+		}
+		before, err := f.store.ReadBlob(f.ctx, upload.Digest)
+		f.must(err)
+		for range 2 {
+			f.must(f.store.DropBlobsOf(f.ctx, f.key("s 1"), time.Minute))
+			late := before // what was read before the deletion, and is stored after it
+			late.Digest, late.Link = f.id+"late", true
+			f.must(f.store.ReserveBlob(f.ctx, late, 1000, time.Minute))
+			f.wantBlobs(errOf(f.store.ReadBlob(f.ctx, late.Digest)), registry.ErrNoBlob)
+
+			next := f.blob("next", "s 1", 7)
+			f.must(f.store.ReserveBlob(f.ctx, next, 1000, time.Minute))
+			before, err = f.store.ReadBlob(f.ctx, next.Digest)
+			f.must(err)
+			link := before
+			link.Digest, link.Link = f.id+"link", true
+			f.must(f.store.ReserveBlob(f.ctx, link, 1000, time.Minute))
+			f.must(errOf(f.store.ReadBlob(f.ctx, link.Digest)))
+		}
+	}},
 	{name: "the blobs of a session that has gone count until they expire", run: func(f *fixture) {
 		f.must(f.store.ReserveBlob(f.ctx, f.blob("brief", "s1", 50), 800, briefly))
 		f.must(f.store.ReserveBlob(f.ctx, f.blob("taken", "s1", 50), 800, time.Minute))
 		f.must(errOf(f.store.TakeBlob(f.ctx, f.id+"taken")))
-		f.must(f.store.DropBlobsOf(f.ctx, f.key("s1")))
+		f.must(f.store.DropBlobsOf(f.ctx, f.key("s1"), time.Minute))
 		f.wantBlobs(f.store.FillBlob(f.ctx, f.id+"taken", time.Minute), registry.ErrNoBlob)
 		f.must(f.store.DropBlob(f.ctx, f.id+"taken"))
 		f.wantBlobs(f.store.ReserveBlob(f.ctx, f.blob("full", "s1", 51), 800, time.Minute), registry.ErrManyBlobs)

@@ -3,6 +3,7 @@
 package erasure
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -21,6 +22,10 @@ type Config struct {
 	// Lives of what is kept.
 	AuditTTL, ChangeTTL, ActivityTTL, HistoryTTL, PlaceTTL, SessionTTL time.Duration
 
+	// BlobTTL is how long the store remembers that the person's uploads were erased: longer than any upload lives.
+	// Default: 1 h more than the default life of an upload.
+	BlobTTL time.Duration
+
 	Now func() time.Time // default: time.Now
 }
 
@@ -32,6 +37,7 @@ func New(cfg Config) *Service {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	cfg.BlobTTL = cmp.Or(cfg.BlobTTL, 2*time.Hour)
 	return &Service{cfg}
 }
 
@@ -235,5 +241,5 @@ func (s *Service) found(ctx context.Context, tenant, user string, r Receipt) err
 		return err
 	}
 	uploads := registry.Uploader{Tenant: tenant, Key: registry.Requester{User: user}.Key()}.Session()
-	return s.cfg.Store.DropBlobsOf(ctx, registry.Key{Tenant: tenant, Session: uploads})
+	return s.cfg.Store.DropBlobsOf(ctx, registry.Key{Tenant: tenant, Session: uploads}, s.cfg.BlobTTL)
 }
