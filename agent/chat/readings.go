@@ -67,7 +67,7 @@ func (r *readings) checkOut(key readingKey, history []provider.Message) *origins
 
 // checkIn caches the origins of a conversation. It evicts the least recently used entries.
 func (r *readings) checkIn(key readingKey, o *origins) {
-	one := &reading{key: key, origins: o, size: o.Size(), used: time.Now()}
+	one := &reading{key: key, origins: o, size: o.size(), used: time.Now()}
 	if one.size > maxReadings/2 {
 		return
 	}
@@ -167,6 +167,21 @@ type origins struct {
 	given      bool                         // the marked point is the end of the caller's messages
 	askedGiven map[string]provider.ToolCall // asked, at that point
 }
+
+// size returns the approximate memory of the origins, in bytes.
+func (o *origins) size() int {
+	size := o.Size() + cap(o.read)*digestSize
+	for id, c := range o.asked {
+		size += askedSize + len(id) + len(c.ID) + len(c.Name) + len(c.Args)
+	}
+	return size
+}
+
+// Approximate memory sizes, in bytes.
+const (
+	digestSize = 8
+	askedSize  = 128 // a call without a result, besides its texts
+)
 
 // knows returns the origins of all messages so far. It starts with the cached origins of earlier turns.
 func (l *loop) knows() *origins {
