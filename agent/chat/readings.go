@@ -1,12 +1,12 @@
 package chat
 
 import (
-	"cmp"
 	"encoding/json"
 	"hash/maphash"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -252,7 +252,27 @@ func (o *origins) learn(m provider.Message) {
 		}
 		delete(o.asked, m.ToolCallID)
 		if m.Foreign() {
-			o.Add(provenance.Outside, "the result of "+cmp.Or(m.ToolName, "a tool"), m.Content)
+			o.Add(provenance.Outside, "the result of "+toolLabel(m.ToolName), m.Content)
 		}
 	}
+}
+
+// maxLabel is the maximum length of a tool's name in what people read, in bytes. Names of tools for models have as many.
+const maxLabel = 64
+
+// toolLabel returns the name of a called tool for people. A name that no tool has is quoted: its model or a caller made
+// it up.
+func toolLabel(name string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-'
+	}
+	switch {
+	case name == "":
+		return "a tool"
+	case len(name) > maxLabel:
+		return strconv.Quote(name[:maxLabel]) + "…"
+	case strings.ContainsFunc(name, func(r rune) bool { return !plain(r) }):
+		return strconv.Quote(name)
+	}
+	return name
 }
