@@ -30,8 +30,8 @@ type readings struct {
 	entries []*reading // the least recently used first
 }
 
-// readingKey identifies a cached conversation. A stateless caller's conversations have no names: they are told apart by
-// how they begin.
+// readingKey identifies a cached conversation. A stateless caller's conversations have no names: their beginnings
+// distinguish them.
 type readingKey struct {
 	registry.Key
 	caller string // the scope of a stateless caller
@@ -257,7 +257,7 @@ func (o *origins) learn(m provider.Message) {
 	}
 }
 
-// maxLabel is the maximum length of a tool's name in what people read, in bytes. Names of tools for models have as many.
+// maxLabel is the maximum length of a tool's name in what people read, in bytes: that of names for models.
 const maxLabel = 64
 
 // toolLabel returns the name of a called tool for people. A name that no tool has is quoted: its model or a caller made

@@ -297,8 +297,8 @@ func TestErasedReadingsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestReadingsCountWhatTheyHold: what a conversation holds in memory counts, whatever it is made of: names of functions,
-// messages that say nothing of values, calls without results.
+// TestReadingsCountWhatTheyHold: what a conversation holds in memory counts, whatever it is made of: names of
+// functions, messages that say nothing of values, calls without results.
 func TestReadingsCountWhatTheyHold(t *testing.T) {
 	const n = 400_000
 	begin := func(i int) []provider.Message {
