@@ -80,6 +80,7 @@ func (c *connection) reserve(message jsonrpc.Message, from *paced, bytes, values
 	if a == nil || a.answers.isOver() {
 		return errNoCaller
 	}
+	a.answers.release() // a request has one answer: nothing reads the earlier ones
 	ctx, cancel := context.WithTimeoutCause(from.ctx, decodingWait, errCrowded)
 	defer cancel()
 	if a.ctx != nil {
