@@ -1,12 +1,12 @@
 package chat
 
 import (
-	"cmp"
 	"encoding/json"
 	"hash/maphash"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -67,7 +67,7 @@ func (r *readings) checkOut(key readingKey, history []provider.Message) *origins
 
 // checkIn caches the origins of a conversation. It evicts the least recently used entries.
 func (r *readings) checkIn(key readingKey, o *origins) {
-	one := &reading{key: key, origins: o, size: o.Size(), used: time.Now()}
+	one := &reading{key: key, origins: o, size: o.size(), used: time.Now()}
 	if one.size > maxReadings/2 {
 		return
 	}
@@ -168,6 +168,21 @@ type origins struct {
 	askedGiven map[string]provider.ToolCall // asked, at that point
 }
 
+// size returns the approximate memory of the origins, in bytes.
+func (o *origins) size() int {
+	size := o.Size() + cap(o.read)*digestSize
+	for id, c := range o.asked {
+		size += askedSize + len(id) + len(c.ID) + len(c.Name) + len(c.Args)
+	}
+	return size
+}
+
+// Approximate memory sizes, in bytes.
+const (
+	digestSize = 8
+	askedSize  = 128 // a call without a result, besides its texts
+)
+
 // knows returns the origins of all messages so far. It starts with the cached origins of earlier turns.
 func (l *loop) knows() *origins {
 	if l.origins == nil {
@@ -237,7 +252,27 @@ func (o *origins) learn(m provider.Message) {
 		}
 		delete(o.asked, m.ToolCallID)
 		if m.Foreign() {
-			o.Add(provenance.Outside, "the result of "+cmp.Or(m.ToolName, "a tool"), m.Content)
+			o.Add(provenance.Outside, "the result of "+toolLabel(m.ToolName), m.Content)
 		}
 	}
+}
+
+// maxLabel is the maximum length of a tool's name in what people read, in bytes: that of names for models.
+const maxLabel = 64
+
+// toolLabel returns the name of a called tool for people. A name that no tool has is quoted: its model or a caller made
+// it up.
+func toolLabel(name string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-'
+	}
+	switch {
+	case name == "":
+		return "a tool"
+	case len(name) > maxLabel:
+		return strconv.Quote(name[:maxLabel]) + "…"
+	case strings.ContainsFunc(name, func(r rune) bool { return !plain(r) }):
+		return strconv.Quote(name)
+	}
+	return name
 }

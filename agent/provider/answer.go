@@ -339,7 +339,7 @@ func adviceOf(h http.Header, now time.Time) time.Duration {
 		return seconds(s)
 	}
 	if at, err := http.ParseTime(value); err == nil {
-		return max(0, at.Sub(now))
+		return seconds(at.Sub(now).Seconds())
 	}
 	return 0
 }

@@ -273,18 +273,21 @@ func isSet(set *bool, otherwise bool) bool {
 	return otherwise
 }
 
-// maxIdle is how many idle connections to a provider are kept.
-const maxIdle = 256
+const (
+	maxIdle   = 256      // idle connections to a provider that are kept
+	maxHeader = 64 << 10 // bytes of the header of an answer, which stays in memory as long as the answer is read
+)
 
 // pooled returns a copy of the default transport that keeps maxIdle idle connections per host, because the requests of
-// many turns go to one host. The default keeps two. A replaced http.DefaultTransport is used unchanged.
+// many turns go to one host. The default keeps two. It also bounds the headers of answers, of which the default allows
+// 10 MiB. A replaced http.DefaultTransport is used unchanged.
 func pooled() http.RoundTripper {
 	t, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {
 		return http.DefaultTransport
 	}
 	t = t.Clone()
-	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, maxIdle
+	t.MaxIdleConns, t.MaxIdleConnsPerHost, t.MaxResponseHeaderBytes = 0, maxIdle, maxHeader
 	return t
 }
 

@@ -369,3 +369,34 @@ func TestEventsOfManyValues(t *testing.T) {
 		t.Errorf("answer %+v, heard %q", a, h.said())
 	}
 }
+
+// A header of an answer that is longer than any vendor's fails the request: it would stay in memory, uncounted, as long
+// as the answer is read.
+func TestHeadersOfAnswersAreBounded(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("X-Long", strings.Repeat("h", 1<<20))
+		fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n")
+	}))
+	defer s.Close()
+	m := provider.NewOpenAI(provider.Config{Name: "m", BaseURL: s.URL, Retry: (&waits{}).retry()})
+	answer, e, _ := fail(t, m, provider.KindFailure)
+	if answer.Message.Content != "" || !strings.Contains(e.Message, "connection") {
+		t.Errorf("%+v, %v", answer, e)
+	}
+}
+
+// A date as advice is at most a day away, as seconds are: callers get it as a header.
+func TestAdviceOfFarDates(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b backend) {
+		s := b.script(t, func(scripted.Request) scripted.Step {
+			return scripted.Fail(429, "no").With("Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT")
+		})
+		m := b.model(s, options{retry: (&waits{}).retry()})
+		if _, e, _ := fail(t, m, provider.KindLimit); e.RetryAfter > 24*time.Hour {
+			t.Errorf("advice: %v", e.RetryAfter)
+		}
+	})
+}

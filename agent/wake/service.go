@@ -136,12 +136,16 @@ func (s *Service) setUp(k keys) {
 	}
 }
 
+// maxHeader is the maximum size of the header of a push service's answer, in bytes. The default is 10 MiB.
+const maxHeader = 64 << 10
+
 // fixed returns a transport for the push service that an operator has configured.
 func (s *Service) fixed(http1 bool) *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.Protocols = new(http.Protocols)
 	t.Protocols.SetHTTP1(http1)
 	t.Protocols.SetHTTP2(true)
+	t.MaxResponseHeaderBytes = maxHeader
 	t.TLSClientConfig = &tls.Config{RootCAs: s.cfg.Roots, MinVersion: tls.VersionTLS12}
 	return t
 }

@@ -16,6 +16,7 @@ type Conversation struct {
 	mu      sync.Mutex
 	tainted bool
 	unread  []text
+	ids     int // bytes of the ids of all texts
 
 	marking     bool          // until a text after Mark is read
 	mark        int           // how many unread texts are from before
@@ -46,6 +47,7 @@ func (c *Conversation) Add(source Source, id, said string) {
 		c.tainted = true
 	}
 	if source != Model && said != "" {
+		c.ids += len(id)
 		c.unread = append(c.unread, text{of: origin{source, id}, text: said})
 	}
 }
@@ -65,6 +67,7 @@ func (c *Conversation) Approve(tool, id string, args json.RawMessage) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if tool != "" {
+		c.ids += len(id)
 		c.unread = append(c.unread, text{origin{Approved, id}, string(args), tool})
 	}
 }
@@ -160,9 +163,9 @@ func (c *Conversation) prepare() {
 func (c *Conversation) Size() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	size := 0
+	size := c.ids
 	for _, t := range c.unread {
-		size += len(t.text)
+		size += len(t.text) + unreadSize
 	}
 	if c.trusted == nil {
 		return size
@@ -209,7 +212,7 @@ func (c *Conversation) copied() *Conversation {
 		approved[name] = x.copied()
 	}
 	return &Conversation{
-		tainted: c.markTainted, reader: reader{months: c.reader.months},
+		tainted: c.markTainted, ids: c.ids, reader: reader{months: c.reader.months},
 		system: c.system, trusted: c.trusted.copied(), outside: c.outside.copied(), approved: approved,
 	}
 }

@@ -71,17 +71,20 @@ func (x *index) copied() *index {
 
 // Approximate memory sizes, in bytes.
 const (
-	indexSize = 1 << 10
-	entrySize = 100 // a map entry with its key
-	tokenSize = 32
-	wordSize  = 16 // of a corpus, for each token
+	indexSize  = 2 << 10 // with its empty maps
+	entrySize  = 100     // a map entry with its key
+	tokenSize  = 32
+	wordSize   = 16 // of a corpus, for each token
+	textSize   = 48 // of a corpus, for each text
+	unreadSize = 64 // a text that is not read yet
 )
 
 // size returns the approximate memory of an index, in bytes, including the texts that its keys refer to.
 func (x *index) size() int {
 	entries := len(x.last) + len(x.addresses) + len(x.hosts) + len(x.dates) + len(x.numbers) + len(x.fields) +
 		len(x.fieldDates)
-	return indexSize + 2*x.bytes + entries*entrySize + len(x.hashes)*wordSize
+	return indexSize + 2*x.bytes + entries*entrySize + len(x.hashes)*wordSize +
+		len(x.texts)*textSize
 }
 
 // reader reads texts. It reuses its buffers between texts.

@@ -30,7 +30,7 @@ type attempt struct {
 	refusal atomic.Pointer[string] // as text for a model; nil: none
 	final   atomic.Bool            // the refusal says nothing about the session
 
-	id      jsonrpc.ID // of the request to a program; guarded by the lock of the connection
+	id      jsonrpc.ID // of the request; guarded by the lock of the connection
 	answers answers
 
 	hide  func(string) string     // masks the operator's secrets; nil: there are none
@@ -106,16 +106,24 @@ func (a *attempt) check(req *http.Request, resp *http.Response, kind string, bod
 }
 
 // wantsAnswer reports whether an HTTP request has a request of JSON-RPC, not a notification or an answer.
-func wantsAnswer(req *http.Request) bool {
+func wantsAnswer(req *http.Request) bool { return idOf(req).IsValid() }
+
+// idOf returns the id of the request of JSON-RPC in an HTTP request. It is not valid if there is none.
+func idOf(req *http.Request) jsonrpc.ID {
+	if req.GetBody == nil {
+		return jsonrpc.ID{}
+	}
 	body, err := req.GetBody()
 	if err != nil {
-		return true
+		return jsonrpc.ID{}
 	}
 	defer body.Close()
 	text, _ := io.ReadAll(body)
 	message, _ := jsonrpc.DecodeMessage(text)
-	request, ok := message.(*jsonrpc.Request)
-	return ok && request.IsCall()
+	if request, ok := message.(*jsonrpc.Request); ok {
+		return request.ID
+	}
+	return jsonrpc.ID{}
 }
 
 // refuse records a refusal, and returns the error of the request.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,7 @@ const (
 var (
 	errFlood = errors.New("the server sends too many requests to the gateway")
 	errCut   = errors.New("the connection was closed")
+	errPanic = errors.New("a message of the server made the MCP library fail")
 )
 
 type connection struct {
@@ -150,13 +152,30 @@ func (c *connection) client(version string) *mcp.Client {
 	return client
 }
 
-// refuse rejects requests of a server for capabilities that the client does not offer.
+// refuse passes on only what the gateway serves: the server's pings, and the notifications that the SDK needs. The SDK
+// would serve more, such as completions, for which it asks the server, or what belongs to elicitations.
 func refuse(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		switch method {
-		case "sampling/createMessage", "elicitation/create", "roots/list":
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Not offered: " + method}
+		case "ping", "notifications/cancelled", "notifications/tools/list_changed",
+			"notifications/subscriptions/acknowledged":
+			return safely(next)(ctx, method, req)
 		}
+		if strings.HasPrefix(method, "notifications/") {
+			return nil, nil
+		}
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Not offered: " + method}
+	}
+}
+
+// safely turns a panic of the SDK about a message of the server into an error. It would end the pod otherwise.
+func safely(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				res, err = nil, fmt.Errorf("%w, at %s: %v", errPanic, method, p)
+			}
+		}()
 		return next(ctx, method, req)
 	}
 }

@@ -69,17 +69,18 @@ func (a *answers) isOver() bool {
 	return a.ended
 }
 
-// reserve waits until the pod has memory for a message with that many values, of so many bytes, and holds it for the
-// request that the message answers.
+// reserve waits until the pod has memory for an answer with that many values, of so many bytes, and holds it for the
+// request that it answers. Other messages are short, and nothing keeps them.
 func (c *connection) reserve(message jsonrpc.Message, from *paced, bytes, values int) error {
 	weight := int64(decodedText*bytes + decodedValue*values)
-	if weight <= smallAnswer {
+	if _, answer := message.(*jsonrpc.Response); !answer || weight <= smallAnswer {
 		return nil
 	}
 	a := c.answered(message, from)
 	if a == nil || a.answers.isOver() {
 		return errNoCaller
 	}
+	a.answers.release() // a request has one answer: nothing reads the earlier ones
 	ctx, cancel := context.WithTimeoutCause(from.ctx, decodingWait, errCrowded)
 	defer cancel()
 	if a.ctx != nil {
@@ -107,6 +108,28 @@ func (c *connection) answered(message jsonrpc.Message, from *paced) *attempt {
 		}
 	}
 	return c.first // while the session begins
+}
+
+// isStray reports whether a message is an answer to another request than the one whose HTTP response has it. Nothing
+// would read it, or another call would.
+func (c *connection) isStray(message jsonrpc.Message, from *paced) bool {
+	r, ok := message.(*jsonrpc.Response)
+	a := attemptOf(from.ctx)
+	if !ok || a.ctx == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return a.id.IsValid() && a.id != r.ID
+}
+
+// posts notes the id of a request that is sent over HTTP.
+func (c *connection) posts(a *attempt, id jsonrpc.ID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a.ctx != nil && id.IsValid() {
+		a.id = id
+	}
 }
 
 // asks notes that a program is sent a request.

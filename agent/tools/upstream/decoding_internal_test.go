@@ -91,3 +91,22 @@ func TestAnswersOfMCPServersAreShared(t *testing.T) {
 		}
 	})
 }
+
+// Before a session has begun, a server may send answers to what was not asked. They hold the memory of one.
+func TestAnswersBeforeTheSession(t *testing.T) {
+	pool := share.New(share.Bounds{Pod: 60 << 20})
+	c := &connection{decoding: pool, paces: newPaces(), first: new(attempt)}
+	from := &paced{ctx: t.Context(), pace: c.paces.forTenant("")}
+	for id := range 4 {
+		if pass, err := c.receive(longAnswer(id), from); !pass || err != nil {
+			t.Fatalf("answer %d: %v, %v", id, pass, err)
+		}
+	}
+	if n := pool.Held(""); n < 10<<20 || n > 15<<20 {
+		t.Errorf("four answers hold %d bytes", n)
+	}
+	c.first.answers.finish()
+	if n := pool.Held(""); n != 0 {
+		t.Errorf("%d bytes are still held", n)
+	}
+}

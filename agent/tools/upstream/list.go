@@ -111,7 +111,7 @@ func (c *connection) remember(cursor string, page *mcp.ListToolsResult) {
 // lifetime of the connection. It also drops the server's cache lifetime.
 func trim(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		res, err := next(ctx, method, req)
+		res, err := safely(next)(ctx, method, req)
 		page, ok := res.(*mcp.ListToolsResult)
 		if err != nil || !ok {
 			return res, err

@@ -1,6 +1,7 @@
 package upstream_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/farhand/farhand/agent/tools/upstream"
 	"github.com/farhand/farhand/internal/secret"
+	"github.com/farhand/farhand/registry"
 )
 
 // Whatever a server answers to one call, other calls on its connection go on, and the connection stays.
@@ -174,5 +176,67 @@ func TestServersMayBePolled(t *testing.T) {
 	}
 	if n := begun.Load() - before; n != 0 {
 		t.Errorf("connected again %d times", n)
+	}
+}
+
+// The MCP library panics about some messages, and serves requests that the gateway offers nothing for. Neither ends the
+// pod, another call or the connection, and no request of the server becomes one of the gateway.
+func TestMessagesThatTheLibraryDoesNotBear(t *testing.T) {
+	for name, said := range map[string]string{
+		"elicitation": `{"jsonrpc":"2.0","method":"notifications/elicitation/complete"}`,
+		"null":        `{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":null}`,
+		"completion": `{"jsonrpc":"2.0","id":"q","method":"completion/complete","params":{"argument":{"name":"a",` +
+			`"value":"b"},"ref":{"type":"ref/prompt","name":"x"}}}`,
+		"result": `{"jsonrpc":"2.0","id":%s,"result":{"content":[],"inputRequests":{"a":null}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var begun, asked atomic.Int32
+			taken := make(chan string, 2)
+			servers := open(t, nil, upstream.Server{Name: "evil", URL: serve(t, http.HandlerFunc(
+				func(w http.ResponseWriter, r *http.Request) {
+					body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+					m := parse(body)
+					if len(body) == 0 { // it opens or ends a stream
+						w.WriteHeader(http.StatusMethodNotAllowed)
+						return
+					}
+					if m.Method == "completion/complete" {
+						asked.Add(1)
+					}
+					evil{
+						begin: func() { begun.Add(1) },
+						take:  func(*http.Request) { taken <- string(body) },
+						call: func(w http.ResponseWriter, r *http.Request, m message) {
+							send := events(w)
+							if name == "result" {
+								_ = send(fmt.Sprintf(said, m.ID))
+								return
+							}
+							if _ = send(said); name == "completion" {
+								select {
+								case answer := <-taken:
+									if !strings.Contains(answer, "-32601") {
+										t.Errorf("the gateway answered %s", answer)
+									}
+								case <-r.Context().Done():
+								}
+							}
+							_ = send(fmt.Sprintf(fine, m.ID))
+						},
+					}.answer(w, r, m)
+				}))})
+			tool := until(t, servers, has("evil__do"))["evil__do"]
+			before := begun.Load()
+			for range 2 {
+				res, err := call(t, tool, `{}`)
+				if name == "result" && !errors.Is(err, registry.CodeLost) || name != "result" && res.Output != "fine" {
+					t.Errorf("%+v, %v", res, err)
+				}
+			}
+			if n := begun.Load() - before; n != 0 || asked.Load() != 0 {
+				t.Errorf("connected again %d times, asked the server %d times", n, asked.Load())
+			}
+		})
 	}
 }

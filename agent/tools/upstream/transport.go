@@ -131,6 +131,9 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	delivery := deliveryOf(req)
+	if delivery.ctx != nil {
+		w.conn.posts(delivery, idOf(req))
+	}
 	resp, err := w.roundTrip(ctx, req, &delivery.sent)
 	if err == nil && attemptOf(ctx).call {
 		resp.Header.Del(headerSession) // the SDK would end the connection if it differed
