@@ -3,6 +3,10 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -105,5 +109,50 @@ func TestCallsOfManyTenantsExpire(t *testing.T) {
 	}
 	if n := s.swept.Load(); n != 0 {
 		t.Errorf("the next look skips %d tenants", n)
+	}
+}
+
+// A device is in the indexes of its last session only, whatever labels and sessions it had: the memory of one device does
+// not grow with its connections. So it is when two pods remember it at the same time.
+func TestKnownDevicesLeaveTheirFormerIndexes(t *testing.T) {
+	s, ctx := storeOn(t, Options{}), context.Background()
+	stores := []registry.SleepingStore{sleeping.New(s.Documents()), sleeping.New(s.Documents())}
+	remember := func(n int) error {
+		return stores[n%2].RememberDevices(ctx, []registry.DeviceMemory{{Life: time.Hour, KnownDevice: registry.KnownDevice{
+			Session: registry.Session{
+				Key: registry.Key{Tenant: tenant, Session: fmt.Sprintf("s%d", n)}, DeviceID: "phone", UserID: "ann", Bound: true,
+				Labels: map[string]string{"n": strconv.Itoa(n), fmt.Sprintf("n%d", n): "x", "site": "vienna"},
+			},
+			Tools: distinctSpecs(t, 2), LastSeen: time.Now(),
+		}}})
+	}
+	if err := remember(0); err != nil {
+		t.Fatal(err)
+	}
+	first, _ := keyspace(t, s.conn)
+	for n := range 20 {
+		if err := remember(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var pods sync.WaitGroup
+	for pod := range 2 {
+		pods.Go(func() {
+			for n := range 20 {
+				if err := remember(2*n + pod); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	pods.Wait()
+	if last, _ := keyspace(t, s.conn); len(last) != len(first) {
+		t.Errorf("%d keys, at first %d: %v", len(last), len(first), slices.Sorted(maps.Keys(last)))
+	}
+	found, _, err := stores[0].KnownDevices(ctx, registry.KnownQuery{
+		Tenant: tenant, Target: registry.Target{Labels: map[string]string{"site": "vienna"}},
+	})
+	if err != nil || len(found) != 1 || len(found[0].Tools) != 2 {
+		t.Errorf("%v, %+v", err, found)
 	}
 }

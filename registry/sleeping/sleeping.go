@@ -14,6 +14,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/farhand/farhand/internal/cache"
@@ -91,28 +92,39 @@ func indexes(s *registry.Session) []string {
 	return names
 }
 
+// rememberTries is how often devices are written that another pod remembers at the same time, or whose set of tools the
+// store has lost. Then their next change, or refresh, writes them.
+const rememberTries = 3
+
 // RememberDevices implements registry.SleepingStore.
-func (s *store) RememberDevices(ctx context.Context, devices []registry.DeviceMemory) error {
-	again, err := s.remember(ctx, devices)
-	if err == nil && len(again) > 0 {
-		_, err = s.remember(ctx, again)
+func (s *store) RememberDevices(ctx context.Context, devices []registry.DeviceMemory) (err error) {
+	devices = slices.DeleteFunc(slices.Clone(devices), func(d registry.DeviceMemory) bool {
+		return d.Session.DeviceKey() == "" || d.Life <= 0
+	})
+	for range rememberTries {
+		if len(devices) == 0 || err != nil {
+			break
+		}
+		devices, err = s.remember(ctx, devices)
 	}
 	return err
 }
 
-// remember stores devices. It returns those whose tools the store has lost: their sets are written the next time.
+// remember stores devices. It returns those to write again: another pod has changed them meanwhile, or the store has
+// lost their tools, whose set is then written, too.
 func (s *store) remember(
 	ctx context.Context, devices []registry.DeviceMemory,
 ) (again []registry.DeviceMemory, err error) {
+	former, err := s.former(ctx, devices)
+	if err != nil {
+		return nil, err
+	}
 	var writes []documents.Write
 	writesSet, writesDevice := make(map[int]string), make(map[int]int) // by their places in writes
 	added := make(map[string]set)
 	for i := range devices {
 		d := &devices[i]
-		key, name := d.Session.DeviceKey(), setName(d)
-		if key == "" || d.Life <= 0 {
-			continue
-		}
+		name := setName(d)
 		known, ok := s.sets.Get(name)
 		ok = ok && known.until.After(time.Now().Add(d.Life))
 		if _, adds := added[name]; !ok && !adds && len(d.Tools) > 0 {
@@ -121,10 +133,7 @@ func (s *store) remember(
 			writes = append(writes, write)
 		}
 		writesDevice[len(writes)] = i
-		writes = append(writes, rememberOne(d, key, known.member, ok))
-	}
-	if len(writes) == 0 {
-		return nil, nil
+		writes = append(writes, rememberOne(d, former[i], known.member, ok))
 	}
 	done, err := s.docs.Write(ctx, writes...)
 	if err != nil {
@@ -137,19 +146,40 @@ func (s *store) remember(
 				to.member = ""
 			}
 			s.sets.Put(name, to, 1)
-		} else if done[i].Refused == 1 && writes[i].Steps[0].Op == documents.OpHas {
-			d := devices[writesDevice[i]]
+			continue
+		}
+		refused := done[i].Refused
+		if refused == 0 {
+			continue
+		}
+		d := devices[writesDevice[i]]
+		switch op := writes[i].Steps[refused-1].Op; op {
+		case documents.OpHas:
 			s.sets.Delete(setName(&d))
+			again = append(again, d)
+		case documents.OpExpect:
 			again = append(again, d)
 		}
 	}
 	return again, nil
 }
 
-// rememberOne returns the write of a device. Its first step checks that the known set of its tools is still stored.
-func rememberOne(d *registry.DeviceMemory, key, member string, known bool) documents.Write {
-	of := &d.Session
-	var steps []documents.Step
+// former reads what is stored of devices.
+func (s *store) former(ctx context.Context, devices []registry.DeviceMemory) ([]documents.Document, error) {
+	refs := make([]documents.Ref, len(devices))
+	for i := range devices {
+		of := &devices[i].Session
+		refs[i] = space(of.Tenant).Ref(deviceDoc + of.DeviceKey())
+	}
+	return s.docs.Read(ctx, refs...)
+}
+
+// rememberOne returns the write of a device, of which former is stored. The device leaves the indexes that it is no
+// longer in: with other labels and another session at each connection, a single device would otherwise fill the store.
+// The write is refused if former is no longer stored, or if the known set of the device's tools is not.
+func rememberOne(d *registry.DeviceMemory, former documents.Document, member string, known bool) documents.Write {
+	of, key := &d.Session, d.Session.DeviceKey()
+	steps := []documents.Step{documents.Expect(deviceDoc+key, former.Revision)}
 	if known && member != "" {
 		steps = append(steps, documents.Has(setIndex, member))
 	}
@@ -169,7 +199,16 @@ func rememberOne(d *registry.DeviceMemory, key, member string, known bool) docum
 		Seen: d.LastSeen.UTC().Truncate(time.Millisecond), Tools: setHash(d.Tools),
 	})
 	steps = append(steps, documents.Put(deviceDoc+key, data, d.Life))
-	for _, index := range indexes(of) {
+	now := indexes(of)
+	if was, err := documents.Decode[device](former, registry.ErrUnknownDevice); err == nil {
+		before := was.session(of.Tenant)
+		for _, index := range indexes(&before) {
+			if !slices.Contains(now, index) {
+				steps = append(steps, documents.Leave(index, key))
+			}
+		}
+	}
+	for _, index := range now {
 		steps = append(steps, documents.Join(index, key, d.Life, 0))
 	}
 	return documents.Write{Space: space(of.Tenant), Steps: steps}
