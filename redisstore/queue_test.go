@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -154,5 +155,39 @@ func TestKnownDevicesLeaveTheirFormerIndexes(t *testing.T) {
 	})
 	if err != nil || len(found) != 1 || len(found[0].Tools) != 2 {
 		t.Errorf("%v, %+v", err, found)
+	}
+}
+
+// A device that always offers other tools uses up its own share of the sets that its tenant's devices have, and no more:
+// the tools of other devices are remembered, also the very tools that did not fit for it.
+func TestADeviceTakesItsShareOfKnownTools(t *testing.T) {
+	s, ctx := storeOn(t, Options{}), context.Background()
+	known := sleeping.New(s.Documents())
+	remembered := func(id string, bound bool, tools registry.ToolSpec) bool {
+		t.Helper()
+		of := registry.Session{Key: registry.Key{Tenant: tenant, Session: id}, DeviceID: id, UserID: id, Bound: bound}
+		if err := known.RememberDevices(ctx, []registry.DeviceMemory{{Life: time.Hour, KnownDevice: registry.KnownDevice{
+			Session: of, Tools: []registry.ToolSpec{tools}, LastSeen: time.Now(),
+		}}}); err != nil {
+			t.Fatal(err)
+		}
+		found, _, err := known.KnownDevices(ctx, registry.KnownQuery{Tenant: tenant, Target: registry.Target{DeviceID: id}})
+		if err != nil || len(found) != 1 {
+			t.Fatalf("%s: %v, %+v", id, err, found)
+		}
+		return len(found[0].Tools) == 1
+	}
+	large := func(name string) registry.ToolSpec { // of more than a 64th of what the tenant may have
+		return registry.ToolSpec{
+			Name: name, Description: strings.Repeat("x", registry.MaxKnownTools/64), Parameters: []byte(`{"type":"object"}`),
+		}
+	}
+	for n := range 6 {
+		if got := remembered("greedy", true, large(fmt.Sprintf("tool%d", n))); got != (n < 3) {
+			t.Fatalf("set %d is remembered: %v", n, got)
+		}
+	}
+	if !remembered("same", true, large("tool5")) || !remembered("other", false, large("other")) {
+		t.Error("the tools of other devices are not remembered")
 	}
 }

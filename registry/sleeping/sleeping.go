@@ -10,10 +10,7 @@ package sleeping
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"slices"
 	"time"
 
@@ -22,11 +19,7 @@ import (
 	"github.com/farhand/farhand/registry/documents"
 )
 
-const (
-	setSlack  = time.Hour // how much longer a set is stored than its device; it is written again at most so often
-	knownSets = 10_000    // sets that a pod knows to be stored
-	pageSize  = 100
-)
+const pageSize = 100
 
 // Prefixes of documents, and names of indexes.
 const (
@@ -35,6 +28,7 @@ const (
 
 	allIndex     = "all"
 	setIndex     = "sets"     // weighed by bytes
+	ownerIndex   = "owner."   // and ownerOf: the sets that were written for it, weighed by bytes
 	idIndex      = "id."      // and the device id
 	sessionIndex = "session." // and the id of the last session
 	userIndex    = "user."    // and the user
@@ -44,13 +38,7 @@ const (
 // store implements registry.SleepingStore.
 type store struct {
 	docs documents.Store
-	sets *cache.Cache[string, set] // by setName
-}
-
-// set is a stored set of tools.
-type set struct {
-	until  time.Time // it is stored, or did not fit
-	member string    // of setIndex; empty: it did not fit
+	sets *cache.Cache[string, set] // by setName; by fullName: until when nothing is written
 }
 
 // New returns a memory of devices on documents.
@@ -120,16 +108,17 @@ func (s *store) remember(
 		return nil, err
 	}
 	var writes []documents.Write
-	writesSet, writesDevice := make(map[int]string), make(map[int]int) // by their places in writes
+	writesSet, writesDevice := make(map[int]bool), make(map[int]int) // by their places in writes
 	added := make(map[string]set)
 	for i := range devices {
 		d := &devices[i]
 		name := setName(d)
 		known, ok := s.sets.Get(name)
 		ok = ok && known.until.After(time.Now().Add(d.Life))
-		if _, adds := added[name]; !ok && !adds && len(d.Tools) > 0 {
+		if _, adds := added[name]; !ok && !adds && len(d.Tools) > 0 && !s.isFull(d) {
 			write, to := newSet(d)
-			writesSet[len(writes)], added[name] = name, to
+			writesSet[len(writes)], added[name] = true, to
+			writesDevice[len(writes)] = i
 			writes = append(writes, write)
 		}
 		writesDevice[len(writes)] = i
@@ -140,24 +129,15 @@ func (s *store) remember(
 		return nil, err
 	}
 	for i := range done {
-		if name, ok := writesSet[i]; ok {
-			to := added[name]
-			if done[i].Refused > 0 {
-				to.member = ""
-			}
-			s.sets.Put(name, to, 1)
-			continue
-		}
-		refused := done[i].Refused
-		if refused == 0 {
-			continue
-		}
-		d := devices[writesDevice[i]]
-		switch op := writes[i].Steps[refused-1].Op; op {
-		case documents.OpHas:
+		d, refused := devices[writesDevice[i]], done[i].Refused
+		switch {
+		case writesSet[i]:
+			s.noteSet(&d, added[setName(&d)], refused)
+		case refused == 0:
+		case writes[i].Steps[refused-1].Op == documents.OpHas:
 			s.sets.Delete(setName(&d))
 			again = append(again, d)
-		case documents.OpExpect:
+		case writes[i].Steps[refused-1].Op == documents.OpExpect:
 			again = append(again, d)
 		}
 	}
@@ -214,32 +194,6 @@ func rememberOne(d *registry.DeviceMemory, former documents.Document, member str
 	return documents.Write{Space: space(of.Tenant), Steps: steps}
 }
 
-// setHash returns the name of a set of tools; empty without tools.
-func setHash(tools []registry.ToolSpec) string {
-	if len(tools) == 0 {
-		return ""
-	}
-	sum := sha256.New()
-	for _, t := range tools {
-		sum.Write([]byte(t.Hash()))
-	}
-	return hex.EncodeToString(sum.Sum(nil)[:16])
-}
-
-func setName(d *registry.DeviceMemory) string { return d.Session.Tenant + " " + setHash(d.Tools) }
-
-// newSet returns the write that stores the tools of a device.
-func newSet(d *registry.DeviceMemory) (documents.Write, set) {
-	data, _ := json.Marshal(d.Tools) // cannot fail: their parts were JSON before
-	hash, life := setHash(d.Tools), d.Life+setSlack
-	member := documents.Weighed(int64(len(data)), hash)
-	return documents.Write{Space: space(d.Session.Tenant), Steps: []documents.Step{
-		documents.AtMost(registry.MaxKnownTools-int64(len(data)), documents.Term{Index: setIndex}),
-		documents.AtMost(registry.MaxKnownSets-1, documents.Term{Index: setIndex, Weight: 1, Except: member}),
-		documents.Put(setDoc+hash, data, life), documents.Join(setIndex, member, life, 0),
-	}}, set{time.Now().Add(life), member}
-}
-
 // indexFor returns the index with the fewest devices that match a target.
 func indexFor(t registry.Target) string {
 	switch {
@@ -287,38 +241,6 @@ func (s *store) KnownDevices(ctx context.Context, q registry.KnownQuery) ([]regi
 		next = q.Skip + limit
 	}
 	return known, next, s.readTools(ctx, known, sets)
-}
-
-// readTools sets the tools of devices. Each set is read once.
-func (s *store) readTools(ctx context.Context, known []registry.KnownDevice, sets []documents.Ref) error {
-	tools := make(map[documents.Ref][]registry.ToolSpec)
-	var refs []documents.Ref
-	for _, ref := range sets {
-		if _, listed := tools[ref]; !listed {
-			tools[ref] = nil
-			refs = append(refs, ref)
-		}
-	}
-	found, err := s.docs.Read(ctx, refs...)
-	if err != nil {
-		return err
-	}
-	for i, doc := range found {
-		specs, err := documents.Decode[[]registry.ToolSpec](doc, registry.ErrUnknownDevice)
-		switch {
-		case errors.Is(err, registry.ErrUnknownDevice): // it did not fit
-		case err != nil:
-			return err
-		}
-		for j := range specs {
-			specs[j] = specs[j].Hashed()
-		}
-		tools[refs[i]] = specs
-	}
-	for i := range known {
-		known[i].Tools = tools[sets[i]]
-	}
-	return nil
 }
 
 // forgetPage is how many devices one step forgets.
