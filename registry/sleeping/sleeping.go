@@ -99,7 +99,7 @@ func (s *store) RememberDevices(ctx context.Context, devices []registry.DeviceMe
 }
 
 // remember stores devices. It returns those to write again: another pod has changed them meanwhile, or the store has
-// lost their tools, whose set is then written, too.
+// lost their tools, whose set is then also written.
 func (s *store) remember(
 	ctx context.Context, devices []registry.DeviceMemory,
 ) (again []registry.DeviceMemory, err error) {
