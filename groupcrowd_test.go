@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand"
+	"github.com/farhand/farhand/internal/testkit"
 )
 
 // Two thousand devices on two pods are each called once.
@@ -186,4 +187,52 @@ func (p *groupPods) groupOnce(b *testing.B, n, parallel int, measure bool) (
 		b.Errorf("%d rows of %d", rows, n)
 	}
 	return time.Since(began), first, halves
+}
+
+// A device counts once, however many sessions it has: otherwise it would be a quorum alone.
+func TestADeviceIsNoQuorumAlone(t *testing.T) {
+	pairs := newPairingPods(t, 2, nil)
+	p := &groupPods{TB: t, urls: pairs.urls}
+	paired := func(id string) string { return pairs.paired(id, nil, "look") }
+	session := func(n int, id, token, answer string) {
+		conn := connect(t, p.urls[n%2], id, token)
+		ready, done := make(chan struct{}), make(chan struct{})
+		t.Cleanup(func() {
+			conn.Close()
+			<-done
+		})
+		d := &groupDevice{id: id, conn: conn}
+		d.write(`{"type":"register_tools","tools":[{"name":"look","parameters":{"type":"object"}}]}`)
+		go func() {
+			defer close(done)
+			for {
+				var f struct{ Type, ID string }
+				if conn.ReadJSON(&f) != nil {
+					return
+				}
+				switch f.Type {
+				case "tools_registered":
+					close(ready)
+				case "tool_call_request":
+					d.answer(f.ID, answer)
+				}
+			}
+		}()
+		testkit.Receive(t, "the tools are registered", ready)
+	}
+	greedy := paired("greedy")
+	for n := range 3 {
+		session(n, fmt.Sprintf("greedy-%d", n), greedy, "lie")
+	}
+	session(0, "broken", paired("broken"), "!")
+	session(1, "honest", paired("honest"), "truth")
+	for body, want := range map[string]groupCounts{
+		`{"tool":"look","mode":"quorum","quorum":3}`: {Devices: 3, Succeeded: 2, Failed: 1},
+		`{"tool":"look"}`:              {Devices: 3, Succeeded: 2, Failed: 1},
+		`{"tool":"look",` + hour + `}`: {Devices: 3, Succeeded: 2, Failed: 1},
+	} {
+		if status, table := p.callAs(0, pairToken, body); table.State != "failed" || table.Counts != want {
+			t.Errorf("%s: %d %+v", body, status, table)
+		}
+	}
 }

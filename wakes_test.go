@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/gorilla/websocket"
+
 	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/agent/wake"
 	"github.com/farhand/farhand/internal/testkit"
@@ -241,4 +243,48 @@ func TestWakesOverHTTP(t *testing.T) {
 		return strings.Contains(text, `"phone"`)
 	})
 	ask(http.MethodPut, hook, http.StatusOK)
+}
+
+// Two users have devices that chose the same id. Who registered first is not told of the other's calls.
+func TestWakesAreNotToldToOthers(t *testing.T) {
+	_, urls := wakingPods(t, 1, wake.Settings{WebhookSecret: wakeSecret, Content: true})
+	pushed := make(chan string, 4)
+	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		pushed <- string(body)
+	}))
+	t.Cleanup(service.Close)
+	for _, user := range []string{"ann", "ben"} {
+		_, text := send(t, urls[0]+"/api/keys", `{"name":"d","roles":["device"],"user_id":"`+user+`"}`, pairToken)
+		var made struct{ Key string }
+		if err := json.Unmarshal([]byte(text), &made); err != nil {
+			t.Fatal(err)
+		}
+		conn := connect(t, urls[0], user, made.Key)
+		for _, frame := range []string{
+			`{"type":"connect","v":1,"device_id":"phone","capabilities":["wake"]}`,
+			`{"type":"register_tools","tools":[{"name":"of_` + user + `","parameters":{"type":"object"}}]}`,
+			`{"type":"register_wake","wake":{"kind":"webhook","url":"` + service.URL + `","min_interval_ms":1000}}`,
+		} {
+			if err := conn.WriteMessage(websocket.TextMessage, []byte(frame)); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := conn.ReadMessage(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		conn.Close()
+	}
+	queue := func(user string) {
+		testkit.Eventually(t, "the call waits", func() bool {
+			status, _ := send(t, urls[0]+"/api/tools/of_"+user+"/call",
+				`{"args":{},"target":{"user_id":"`+user+`"},"queue":{"ttl_ms":600000}}`, pairToken)
+			return status == http.StatusAccepted
+		})
+	}
+	queue("ben")
+	queue("ann")
+	if body := testkit.Receive(t, "the push", pushed); strings.Contains(body, "of_ben") || !strings.Contains(body, "of_ann") {
+		t.Errorf("pushed %s", body)
+	}
 }

@@ -280,9 +280,20 @@ func (g *Gateway) openWakes(store registry.Store) (err error) {
 // neededTools is how many queued calls are read for the names of their tools.
 const neededTools = 16
 
-// neededFor reports which calls wait for a device that is not connected, or whose app is in the background.
+// neededFor reports which calls wait for a device that is not connected, or whose app is in the background. A device of
+// another user that chose the same id does not count: its calls are not told to who registered.
 func neededFor(ctx context.Context, store registry.Store, tenant, deviceID string) (need wake.Need, err error) {
-	target := registry.Target{DeviceID: deviceID}
+	r, err := store.WakeOf(ctx, tenant, deviceID)
+	if err != nil {
+		if errors.Is(err, registry.ErrNoWake) {
+			return wake.Need{Wanted: true}, nil // the service finds that there is no registration
+		}
+		return need, err
+	}
+	target := registry.Target{DeviceID: deviceID, UserID: r.User}
+	if r.User == "" {
+		target.Viewer = registry.NoUser
+	}
 	connected, _, err := store.List(ctx, registry.Query{Tenant: tenant, Target: target, Limit: 1})
 	if err != nil || len(connected) > 0 && !connected[0].Session.InBackground() {
 		return need, err

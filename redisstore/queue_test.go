@@ -3,6 +3,11 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -105,5 +110,84 @@ func TestCallsOfManyTenantsExpire(t *testing.T) {
 	}
 	if n := s.swept.Load(); n != 0 {
 		t.Errorf("the next look skips %d tenants", n)
+	}
+}
+
+// A device is in the indexes of its last session only, whatever labels and sessions it had: the memory of one device does
+// not grow with its connections. So it is when two pods remember it at the same time.
+func TestKnownDevicesLeaveTheirFormerIndexes(t *testing.T) {
+	s, ctx := storeOn(t, Options{}), context.Background()
+	stores := []registry.SleepingStore{sleeping.New(s.Documents()), sleeping.New(s.Documents())}
+	remember := func(n int) error {
+		return stores[n%2].RememberDevices(ctx, []registry.DeviceMemory{{Life: time.Hour, KnownDevice: registry.KnownDevice{
+			Session: registry.Session{
+				Key: registry.Key{Tenant: tenant, Session: fmt.Sprintf("s%d", n)}, DeviceID: "phone", UserID: "ann", Bound: true,
+				Labels: map[string]string{"n": strconv.Itoa(n), fmt.Sprintf("n%d", n): "x", "site": "vienna"},
+			},
+			Tools: distinctSpecs(t, 2), LastSeen: time.Now(),
+		}}})
+	}
+	if err := remember(0); err != nil {
+		t.Fatal(err)
+	}
+	first, _ := keyspace(t, s.conn)
+	for n := range 20 {
+		if err := remember(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var pods sync.WaitGroup
+	for pod := range 2 {
+		pods.Go(func() {
+			for n := range 20 {
+				if err := remember(2*n + pod); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	pods.Wait()
+	if last, _ := keyspace(t, s.conn); len(last) != len(first) {
+		t.Errorf("%d keys, at first %d: %v", len(last), len(first), slices.Sorted(maps.Keys(last)))
+	}
+	found, _, err := stores[0].KnownDevices(ctx, registry.KnownQuery{
+		Tenant: tenant, Target: registry.Target{Labels: map[string]string{"site": "vienna"}},
+	})
+	if err != nil || len(found) != 1 || len(found[0].Tools) != 2 {
+		t.Errorf("%v, %+v", err, found)
+	}
+}
+
+// A device that always offers other tools uses up its own share of the sets that its tenant's devices have, and no more:
+// the tools of other devices are remembered, also the very tools that did not fit for it.
+func TestADeviceTakesItsShareOfKnownTools(t *testing.T) {
+	s, ctx := storeOn(t, Options{}), context.Background()
+	known := sleeping.New(s.Documents())
+	remembered := func(id string, bound bool, tools registry.ToolSpec) bool {
+		t.Helper()
+		of := registry.Session{Key: registry.Key{Tenant: tenant, Session: id}, DeviceID: id, UserID: id, Bound: bound}
+		if err := known.RememberDevices(ctx, []registry.DeviceMemory{{Life: time.Hour, KnownDevice: registry.KnownDevice{
+			Session: of, Tools: []registry.ToolSpec{tools}, LastSeen: time.Now(),
+		}}}); err != nil {
+			t.Fatal(err)
+		}
+		found, _, err := known.KnownDevices(ctx, registry.KnownQuery{Tenant: tenant, Target: registry.Target{DeviceID: id}})
+		if err != nil || len(found) != 1 {
+			t.Fatalf("%s: %v, %+v", id, err, found)
+		}
+		return len(found[0].Tools) == 1
+	}
+	large := func(name string) registry.ToolSpec { // of more than a 64th of what the tenant may have
+		return registry.ToolSpec{
+			Name: name, Description: strings.Repeat("x", registry.MaxKnownTools/64), Parameters: []byte(`{"type":"object"}`),
+		}
+	}
+	for n := range 6 {
+		if got := remembered("greedy", true, large(fmt.Sprintf("tool%d", n))); got != (n < 3) {
+			t.Fatalf("set %d is remembered: %v", n, got)
+		}
+	}
+	if !remembered("same", true, large("tool5")) || !remembered("other", false, large("other")) {
+		t.Error("the tools of other devices are not remembered")
 	}
 }

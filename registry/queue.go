@@ -161,7 +161,8 @@ type KnownQuery struct {
 	Limit int // at most this many; zero means 100
 }
 
-// Limits of the known devices.
+// Limits of the known devices. The sets of tools of one device that its credential names are at most a sixteenth of
+// those of its tenant, of a user's other devices an eighth, and of devices without either a half.
 const (
 	MaxKnownDevices = 200_000  // of a tenant; while it has half of them, only those that a credential names are added
 	MaxKnownOfUser  = 1_000    // of a user

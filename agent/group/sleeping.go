@@ -3,7 +3,6 @@ package group
 import (
 	"context"
 	"errors"
-	"hash/maphash"
 	"sync/atomic"
 	"time"
 
@@ -24,12 +23,12 @@ func (s *Service) matching(
 		return p, spec, err
 	}
 	w := &withSleeping{
-		connected: &list{}, known: s.cfg.Known, tool: q.Tool, seed: maphash.MakeSeed(), seen: make(map[uint64]struct{}),
+		connected: &list{}, known: s.cfg.Known, tool: q.Tool, seen: newDevices(),
 		query: registry.KnownQuery{Tenant: q.Tenant, Target: q.Target, Limit: pageSize},
 	}
 	if err == nil {
 		p.known = true
-		w.connected = p
+		w.connected, w.seen = p, p.found
 		return w, spec, nil
 	}
 	first, found, failed := w.next(ctx)
@@ -52,8 +51,7 @@ type withSleeping struct {
 	known     KnownDevices
 	query     registry.KnownQuery
 	tool      string
-	seed      maphash.Seed
-	seen      map[uint64]struct{} // hashes of the devices that next returned, so that none is called twice
+	seen      devices // that next returned
 
 	page  []registry.KnownDevice
 	last  bool // there is no further page
@@ -62,14 +60,13 @@ type withSleeping struct {
 
 func (w *withSleeping) next(ctx context.Context) (target, bool, error) {
 	if t, more, err := w.connected.next(ctx); more || err != nil {
-		w.isNew(&t.route.Session)
 		return t, more, err
 	}
 	for {
 		for len(w.page) > 0 {
 			d := w.page[0]
 			w.page = w.page[1:]
-			if spec, ok := offered(d.Tools, w.tool); ok && w.isNew(&d.Session) {
+			if spec, ok := offered(d.Tools, w.tool); ok && w.seen.isNew(&d.Session) {
 				w.found = true
 				return target{
 					route: registry.Route{Session: d.Session, Spec: spec, Target: w.query.Target}, asleep: true,
@@ -90,22 +87,10 @@ func (w *withSleeping) next(ctx context.Context) (target, bool, error) {
 	}
 }
 
-// isNew reports whether a device has not been returned yet, and notes it.
-func (w *withSleeping) isNew(of *registry.Session) bool {
-	key := of.DeviceKey()
-	if key == "" {
-		return false
-	}
-	hash := maphash.String(w.seed, key)
-	_, seen := w.seen[hash]
-	w.seen[hash] = struct{}{}
-	return !seen
-}
-
 func (w *withSleeping) skipped() int {
 	n := w.connected.skipped()
 	for _, d := range w.page {
-		if _, ok := offered(d.Tools, w.tool); ok && w.isNew(&d.Session) {
+		if _, ok := offered(d.Tools, w.tool); ok && w.seen.isNew(&d.Session) {
 			n++
 		}
 	}

@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"hash/maphash"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/internal/share"
@@ -58,6 +59,28 @@ func named(scope registry.Target, d Devices) *list {
 	return &l
 }
 
+// devices are hashes of the devices that were found, so that none is called twice: a device may have several sessions,
+// and would otherwise reach a quorum alone. Make it with newDevices.
+type devices struct {
+	seed maphash.Seed
+	seen map[uint64]struct{}
+}
+
+func newDevices() devices { return devices{maphash.MakeSeed(), make(map[uint64]struct{})} }
+
+// isNew reports whether a session's device has not been found yet, and notes it. A session without a device id is always
+// new.
+func (d devices) isNew(of *registry.Session) bool {
+	key := of.DeviceKey()
+	if key == "" {
+		return true
+	}
+	hash := maphash.String(d.seed, key)
+	_, seen := d.seen[hash]
+	d.seen[hash] = struct{}{}
+	return !seen
+}
+
 // pages are the connected devices that match a query, read page by page. A device that reconnects gets a new place at
 // the end of the order, where it could be called a second time. So the pages end with the last device that was there at
 // the beginning, and later ones count as skipped.
@@ -65,6 +88,7 @@ type pages struct {
 	directory Directory
 	query     registry.Query
 	last      int64 // generation of that device
+	found     devices
 
 	page  []registry.Entry
 	ended bool // there is no further page
@@ -87,7 +111,8 @@ func openPages(ctx context.Context, directory Directory, q registry.Query) (*pag
 			return nil, registry.Entry{}, err
 		case len(found) > 0:
 			q.Limit = pageSize
-			return &pages{directory: directory, query: q, last: found[0].Session.Generation}, found[0], nil
+			p := &pages{directory: directory, query: q, last: found[0].Session.Generation, found: newDevices()}
+			return p, found[0], nil
 		case next == nil:
 			return nil, registry.Entry{}, noneFound(ctx, directory, q.Tool)
 		}
@@ -111,12 +136,12 @@ func (p *pages) next(ctx context.Context) (t target, more bool, err error) {
 			p.page = p.page[1:]
 			if e.Session.Generation > p.last {
 				p.later++
-				if !p.known || e.Session.DeviceKey() == "" {
+				if (!p.known || e.Session.DeviceKey() == "") && p.found.isNew(&e.Session) {
 					p.skips++
 				}
 				continue
 			}
-			if spec, ok := offered(e.Tools, p.query.Tool); ok {
+			if spec, ok := offered(e.Tools, p.query.Tool); ok && p.found.isNew(&e.Session) {
 				return target{route: registry.Route{
 					Session: e.Session, Spec: spec, Target: p.query.Target, Remembered: true,
 					Attributes: e.Session.AttributesDigest(),
@@ -137,7 +162,15 @@ func (p *pages) next(ctx context.Context) (t target, more bool, err error) {
 	}
 }
 
-func (p *pages) skipped() int { return p.skips + len(p.page) }
+func (p *pages) skipped() int {
+	n := p.skips
+	for i := range p.page {
+		if p.found.isNew(&p.page[i].Session) {
+			n++
+		}
+	}
+	return n
+}
 
 func offered(tools []registry.ToolSpec, tool string) (registry.ToolSpec, bool) {
 	for _, spec := range tools {

@@ -10,10 +10,8 @@ package sleeping
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"errors"
+	"slices"
 	"time"
 
 	"github.com/farhand/farhand/internal/cache"
@@ -21,11 +19,7 @@ import (
 	"github.com/farhand/farhand/registry/documents"
 )
 
-const (
-	setSlack  = time.Hour // how much longer a set is stored than its device; it is written again at most so often
-	knownSets = 10_000    // sets that a pod knows to be stored
-	pageSize  = 100
-)
+const pageSize = 100
 
 // Prefixes of documents, and names of indexes.
 const (
@@ -34,6 +28,7 @@ const (
 
 	allIndex     = "all"
 	setIndex     = "sets"     // weighed by bytes
+	ownerIndex   = "owner."   // and ownerOf: the sets that were written for it, weighed by bytes
 	idIndex      = "id."      // and the device id
 	sessionIndex = "session." // and the id of the last session
 	userIndex    = "user."    // and the user
@@ -43,13 +38,7 @@ const (
 // store implements registry.SleepingStore.
 type store struct {
 	docs documents.Store
-	sets *cache.Cache[string, set] // by setName
-}
-
-// set is a stored set of tools.
-type set struct {
-	until  time.Time // it is stored, or did not fit
-	member string    // of setIndex; empty: it did not fit
+	sets *cache.Cache[string, set] // by setName; by fullName: until when nothing is written
 }
 
 // New returns a memory of devices on documents.
@@ -91,65 +80,86 @@ func indexes(s *registry.Session) []string {
 	return names
 }
 
+// rememberTries is how often devices are written that another pod remembers at the same time, or whose set of tools the
+// store has lost. Then their next change, or refresh, writes them.
+const rememberTries = 3
+
 // RememberDevices implements registry.SleepingStore.
-func (s *store) RememberDevices(ctx context.Context, devices []registry.DeviceMemory) error {
-	again, err := s.remember(ctx, devices)
-	if err == nil && len(again) > 0 {
-		_, err = s.remember(ctx, again)
+func (s *store) RememberDevices(ctx context.Context, devices []registry.DeviceMemory) (err error) {
+	devices = slices.DeleteFunc(slices.Clone(devices), func(d registry.DeviceMemory) bool {
+		return d.Session.DeviceKey() == "" || d.Life <= 0
+	})
+	for range rememberTries {
+		if len(devices) == 0 || err != nil {
+			break
+		}
+		devices, err = s.remember(ctx, devices)
 	}
 	return err
 }
 
-// remember stores devices. It returns those whose tools the store has lost: their sets are written the next time.
+// remember stores devices. It returns those to write again: another pod has changed them meanwhile, or the store has
+// lost their tools, whose set is then also written.
 func (s *store) remember(
 	ctx context.Context, devices []registry.DeviceMemory,
 ) (again []registry.DeviceMemory, err error) {
+	former, err := s.former(ctx, devices)
+	if err != nil {
+		return nil, err
+	}
 	var writes []documents.Write
-	writesSet, writesDevice := make(map[int]string), make(map[int]int) // by their places in writes
+	writesSet, writesDevice := make(map[int]bool), make(map[int]int) // by their places in writes
 	added := make(map[string]set)
 	for i := range devices {
 		d := &devices[i]
-		key, name := d.Session.DeviceKey(), setName(d)
-		if key == "" || d.Life <= 0 {
-			continue
-		}
+		name := setName(d)
 		known, ok := s.sets.Get(name)
 		ok = ok && known.until.After(time.Now().Add(d.Life))
-		if _, adds := added[name]; !ok && !adds && len(d.Tools) > 0 {
+		if _, adds := added[name]; !ok && !adds && len(d.Tools) > 0 && !s.isFull(d) {
 			write, to := newSet(d)
-			writesSet[len(writes)], added[name] = name, to
+			writesSet[len(writes)], added[name] = true, to
+			writesDevice[len(writes)] = i
 			writes = append(writes, write)
 		}
 		writesDevice[len(writes)] = i
-		writes = append(writes, rememberOne(d, key, known.member, ok))
-	}
-	if len(writes) == 0 {
-		return nil, nil
+		writes = append(writes, rememberOne(d, former[i], known.member, ok))
 	}
 	done, err := s.docs.Write(ctx, writes...)
 	if err != nil {
 		return nil, err
 	}
 	for i := range done {
-		if name, ok := writesSet[i]; ok {
-			to := added[name]
-			if done[i].Refused > 0 {
-				to.member = ""
-			}
-			s.sets.Put(name, to, 1)
-		} else if done[i].Refused == 1 && writes[i].Steps[0].Op == documents.OpHas {
-			d := devices[writesDevice[i]]
+		d, refused := devices[writesDevice[i]], done[i].Refused
+		switch {
+		case writesSet[i]:
+			s.noteSet(&d, added[setName(&d)], refused)
+		case refused == 0:
+		case writes[i].Steps[refused-1].Op == documents.OpHas:
 			s.sets.Delete(setName(&d))
+			again = append(again, d)
+		case writes[i].Steps[refused-1].Op == documents.OpExpect:
 			again = append(again, d)
 		}
 	}
 	return again, nil
 }
 
-// rememberOne returns the write of a device. Its first step checks that the known set of its tools is still stored.
-func rememberOne(d *registry.DeviceMemory, key, member string, known bool) documents.Write {
-	of := &d.Session
-	var steps []documents.Step
+// former reads what is stored of devices.
+func (s *store) former(ctx context.Context, devices []registry.DeviceMemory) ([]documents.Document, error) {
+	refs := make([]documents.Ref, len(devices))
+	for i := range devices {
+		of := &devices[i].Session
+		refs[i] = space(of.Tenant).Ref(deviceDoc + of.DeviceKey())
+	}
+	return s.docs.Read(ctx, refs...)
+}
+
+// rememberOne returns the write of a device, of which former is stored. The device leaves the indexes that it is no
+// longer in: with other labels and another session at each connection, a single device would otherwise fill the store.
+// The write is refused if former is no longer stored, or if the known set of the device's tools is not.
+func rememberOne(d *registry.DeviceMemory, former documents.Document, member string, known bool) documents.Write {
+	of, key := &d.Session, d.Session.DeviceKey()
+	steps := []documents.Step{documents.Expect(deviceDoc+key, former.Revision)}
 	if known && member != "" {
 		steps = append(steps, documents.Has(setIndex, member))
 	}
@@ -169,36 +179,19 @@ func rememberOne(d *registry.DeviceMemory, key, member string, known bool) docum
 		Seen: d.LastSeen.UTC().Truncate(time.Millisecond), Tools: setHash(d.Tools),
 	})
 	steps = append(steps, documents.Put(deviceDoc+key, data, d.Life))
-	for _, index := range indexes(of) {
+	now := indexes(of)
+	if was, err := documents.Decode[device](former, registry.ErrUnknownDevice); err == nil {
+		before := was.session(of.Tenant)
+		for _, index := range indexes(&before) {
+			if !slices.Contains(now, index) {
+				steps = append(steps, documents.Leave(index, key))
+			}
+		}
+	}
+	for _, index := range now {
 		steps = append(steps, documents.Join(index, key, d.Life, 0))
 	}
 	return documents.Write{Space: space(of.Tenant), Steps: steps}
-}
-
-// setHash returns the name of a set of tools; empty without tools.
-func setHash(tools []registry.ToolSpec) string {
-	if len(tools) == 0 {
-		return ""
-	}
-	sum := sha256.New()
-	for _, t := range tools {
-		sum.Write([]byte(t.Hash()))
-	}
-	return hex.EncodeToString(sum.Sum(nil)[:16])
-}
-
-func setName(d *registry.DeviceMemory) string { return d.Session.Tenant + " " + setHash(d.Tools) }
-
-// newSet returns the write that stores the tools of a device.
-func newSet(d *registry.DeviceMemory) (documents.Write, set) {
-	data, _ := json.Marshal(d.Tools) // cannot fail: their parts were JSON before
-	hash, life := setHash(d.Tools), d.Life+setSlack
-	member := documents.Weighed(int64(len(data)), hash)
-	return documents.Write{Space: space(d.Session.Tenant), Steps: []documents.Step{
-		documents.AtMost(registry.MaxKnownTools-int64(len(data)), documents.Term{Index: setIndex}),
-		documents.AtMost(registry.MaxKnownSets-1, documents.Term{Index: setIndex, Weight: 1, Except: member}),
-		documents.Put(setDoc+hash, data, life), documents.Join(setIndex, member, life, 0),
-	}}, set{time.Now().Add(life), member}
 }
 
 // indexFor returns the index with the fewest devices that match a target.
@@ -248,38 +241,6 @@ func (s *store) KnownDevices(ctx context.Context, q registry.KnownQuery) ([]regi
 		next = q.Skip + limit
 	}
 	return known, next, s.readTools(ctx, known, sets)
-}
-
-// readTools sets the tools of devices. Each set is read once.
-func (s *store) readTools(ctx context.Context, known []registry.KnownDevice, sets []documents.Ref) error {
-	tools := make(map[documents.Ref][]registry.ToolSpec)
-	var refs []documents.Ref
-	for _, ref := range sets {
-		if _, listed := tools[ref]; !listed {
-			tools[ref] = nil
-			refs = append(refs, ref)
-		}
-	}
-	found, err := s.docs.Read(ctx, refs...)
-	if err != nil {
-		return err
-	}
-	for i, doc := range found {
-		specs, err := documents.Decode[[]registry.ToolSpec](doc, registry.ErrUnknownDevice)
-		switch {
-		case errors.Is(err, registry.ErrUnknownDevice): // it did not fit
-		case err != nil:
-			return err
-		}
-		for j := range specs {
-			specs[j] = specs[j].Hashed()
-		}
-		tools[refs[i]] = specs
-	}
-	for i := range known {
-		known[i].Tools = tools[sets[i]]
-	}
-	return nil
 }
 
 // forgetPage is how many devices one step forgets.
