@@ -262,8 +262,8 @@ func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
 func (g *Gateway) openWakes(store registry.Store) (err error) {
 	g.wakes, err = wake.New(wake.Config{
 		Settings: g.cfg.Wake, Store: store, AllowPrivate: g.cfg.PrivateURLs, Log: g.log,
-		Needed: func(ctx context.Context, tenant, deviceID string) (wake.Need, error) {
-			return neededFor(ctx, store, tenant, deviceID)
+		Needed: func(ctx context.Context, r registry.WakeRecord) (wake.Need, error) {
+			return neededFor(ctx, store, r)
 		},
 		Queued: store.ScanQueued,
 		Searches: func(ctx context.Context) (bool, error) {
@@ -282,34 +282,27 @@ const neededTools = 16
 
 // neededFor reports which calls wait for a device that is not connected, or whose app is in the background. A device of
 // another user that chose the same id does not count: its calls are not told to who registered.
-func neededFor(ctx context.Context, store registry.Store, tenant, deviceID string) (need wake.Need, err error) {
-	r, err := store.WakeOf(ctx, tenant, deviceID)
-	if err != nil {
-		if errors.Is(err, registry.ErrNoWake) {
-			return wake.Need{Wanted: true}, nil // the service finds that there is no registration
-		}
-		return need, err
-	}
-	target := registry.Target{DeviceID: deviceID, UserID: r.User}
+func neededFor(ctx context.Context, store registry.Store, r registry.WakeRecord) (need wake.Need, err error) {
+	target := registry.Target{DeviceID: r.DeviceID, UserID: r.User}
 	if r.User == "" {
 		target.Viewer = registry.NoUser
 	}
-	connected, _, err := store.List(ctx, registry.Query{Tenant: tenant, Target: target, Limit: 1})
+	connected, _, err := store.List(ctx, registry.Query{Tenant: r.Tenant, Target: target, Limit: 1})
 	if err != nil || len(connected) > 0 && !connected[0].Session.InBackground() {
 		return need, err
 	}
-	known, _, err := store.KnownDevices(ctx, registry.KnownQuery{Tenant: tenant, Target: target})
+	known, _, err := store.KnownDevices(ctx, registry.KnownQuery{Tenant: r.Tenant, Target: target})
 	if err != nil {
 		return need, err
 	}
 	for i := range known {
-		ids, err := store.QueueOf(ctx, tenant, known[i].Session.DeviceKey(), neededTools)
+		ids, err := store.QueueOf(ctx, r.Tenant, known[i].Session.DeviceKey(), neededTools)
 		if err != nil {
 			return need, err
 		}
 		need.Calls += len(ids)
 		for _, id := range ids {
-			rec, err := store.ReadCall(ctx, tenant, id)
+			rec, err := store.ReadCall(ctx, r.Tenant, id)
 			if err == nil && !slices.Contains(need.Tools, rec.Tool) {
 				need.Tools = append(need.Tools, rec.Tool)
 			}

@@ -50,7 +50,7 @@ func fleetOn(t *testing.T, store *memory.Store, pods int, rec *recorder, need fu
 	t.Helper()
 	var all []*Service
 	for range pods {
-		needed := func(context.Context, string, string) (Need, error) { return need(), nil }
+		needed := func(context.Context, registry.WakeRecord) (Need, error) { return need(), nil }
 		s, err := New(Config{Store: store, Needed: needed, Queued: store.ScanQueued})
 		if err != nil {
 			t.Fatal(err)

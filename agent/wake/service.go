@@ -32,7 +32,7 @@ type Config struct {
 	Store Store
 
 	// Needed reports what a device is to be woken for, just before a push. Nil: every push is needed.
-	Needed func(ctx context.Context, tenant, deviceID string) (Need, error)
+	Needed func(context.Context, registry.WakeRecord) (Need, error)
 
 	// Queued returns a page of the fleet's queued calls, as registry.QueueStore.ScanQueued. Nil: no wake is searched for
 	// that a pod could not plan.
@@ -221,18 +221,21 @@ func (s *Service) start(ref registry.WakeRef, asked bool, since time.Time) {
 func (s *Service) wake(ref registry.WakeRef, asked bool, since time.Time) Asked {
 	ctx, cancel := context.WithTimeout(s.ctx, wakeTimeout)
 	defer cancel()
-	slot, err := s.pushes.Acquire(ctx, share.Owner{Tenant: ref.Tenant}, 1)
+	record, err := s.cfg.Store.WakeOf(ctx, ref.Tenant, ref.DeviceID)
+	if err != nil {
+		return s.failed(ref, err)
+	}
+	slot, err := s.pushes.Acquire(ctx, share.Owner{Tenant: ref.Tenant, Identity: record.User}, 1)
 	if err != nil {
 		return Dropped
 	}
 	defer slot.Release()
 	need := Need{Wanted: true}
 	if s.cfg.Needed != nil {
-		if need, err = s.cfg.Needed(ctx, ref.Tenant, ref.DeviceID); err != nil {
+		if need, err = s.cfg.Needed(ctx, record); err != nil {
 			return s.failed(ref, err)
 		}
 	}
-	var record registry.WakeRecord
 	var push bool
 	decide := func(r registry.WakeRecord) (p registry.WakePlan, write bool) {
 		if push = false; !need.Wanted {
@@ -249,8 +252,6 @@ func (s *Service) wake(ref registry.WakeRef, asked bool, since time.Time) Asked 
 	}
 	err = s.cfg.Store.PlanWake(ctx, ref.Tenant, ref.DeviceID, decide)
 	switch {
-	case errors.Is(err, registry.ErrNoWake):
-		return Unregistered
 	case err != nil:
 		return s.failed(ref, err)
 	case !need.Wanted:
@@ -265,6 +266,9 @@ func (s *Service) wake(ref registry.WakeRef, asked bool, since time.Time) Asked 
 }
 
 func (s *Service) failed(ref registry.WakeRef, err error) Asked {
+	if errors.Is(err, registry.ErrNoWake) {
+		return Unregistered
+	}
 	s.cfg.Log.Warn("device not woken", "tenant", ref.Tenant, "device", ref.DeviceID, "error", err)
 	return Failed
 }

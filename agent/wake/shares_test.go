@@ -41,24 +41,30 @@ func TestWakesAreShared(t *testing.T) {
 	}
 	s.pushers[registry.WakeFCM] = p
 	t.Cleanup(func() { close(p.end); s.Close(t.Context()) })
-	register := func(tenant, device, token string) {
+	register := func(tenant, user, device, token string) {
 		w := registry.Wake{Kind: registry.WakeFCM, Token: token}
-		if _, err := s.Register(t.Context(), tenant, "", device, w); err != nil {
+		if _, err := s.Register(t.Context(), tenant, user, device, w); err != nil {
 			t.Fatal(err)
 		}
 	}
+	for i := range maxPushes {
+		register("greedy", "eve", fmt.Sprint("f", i), "greedy")
+		s.Wake(t.Context(), "greedy", fmt.Sprint("f", i))
+	}
+	testkit.Eventually(t, "a user has a quarter", func() bool { return p.held.Load() == maxPushes/4 })
 	for i := range 2 * maxPushes {
-		register("greedy", fmt.Sprint("d", i), "greedy")
+		register("greedy", "", fmt.Sprint("d", i), "greedy")
 		s.Wake(t.Context(), "greedy", fmt.Sprint("d", i))
 	}
 	testkit.Eventually(t, "the greedy tenant has its share", func() bool { return p.held.Load() == maxPushes/2 })
 	for i := range maxAsked {
+		register("greedy", "", fmt.Sprint("e", i), "greedy")
 		s.Wake(t.Context(), "greedy", fmt.Sprint("e", i))
 	}
-	if dropped := s.Stats().Asked[Dropped]; dropped != maxAsked/2+2*maxPushes {
+	if dropped := s.Stats().Asked[Dropped]; dropped != maxAsked/2+3*maxPushes {
 		t.Errorf("%d devices were dropped, want those beyond half of the pod's places", dropped)
 	}
-	register("modest", "phone", "modest")
+	register("modest", "", "phone", "modest")
 	s.Wake(t.Context(), "modest", "phone")
 	if got := testkit.Receive(t, "the modest tenant's push", p.sent); got != "phone" {
 		t.Errorf("pushed to %s", got)
