@@ -273,7 +273,7 @@ func TestCallsWaitForTheForeground(t *testing.T) {
 		for pod := range p.urls {
 			p.eventually("a call is refused", func() bool {
 				_, text := send(t, p.urls[pod]+"/api/tools/snap/call",
-					`{"target":{"device_id":"phone"},"timeout_ms":1}`, pairToken)
+					`{"target":{"device_id":"phone"},"timeout_ms":1000}`, pairToken)
 				return strings.Contains(text, `"needs_foreground"`)
 			})
 		}
