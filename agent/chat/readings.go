@@ -106,9 +106,12 @@ func (r *readings) forgetLocked(key readingKey) *origins {
 	if i < 0 {
 		return nil
 	}
-	o := r.entries[i].origins
+	e := r.entries[i]
 	r.entries = slices.Delete(r.entries, i, i+1)
-	return o
+	if time.Since(e.used) > readingsLife {
+		return nil
+	}
+	return e.origins
 }
 
 // continues reports whether a history begins with the messages that were read, without those that the store has

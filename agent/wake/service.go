@@ -237,8 +237,12 @@ func (s *Service) wake(ref registry.WakeRef, asked bool, since time.Time) Asked 
 		}
 	}
 	var push bool
+	user := record.User
 	decide := func(r registry.WakeRecord) (p registry.WakePlan, write bool) {
-		if push = false; !need.Wanted {
+		if push = false; r.User != user { // registered anew: need is not this user's
+			return r.Plan, false
+		}
+		if !need.Wanted {
 			write = !r.Plan.Next.IsZero()
 			r.Plan.Next = time.Time{}
 			return r.Plan, write

@@ -5,7 +5,7 @@
 // of its tenant and its session while it is in their indexes, where its member has its size.
 //
 // The last erasure of a session is a document in the space of its tenant. The blobs of the session have its revision as
-// their generation. Others are of before the erasure, and count as deleted.
+// their generation. Blobs of other generations are older, and count as deleted.
 //
 // Imports: only registry and registry/documents, of the packages of this module.
 package blobs

@@ -133,6 +133,9 @@ func (s *store) remember(
 		switch {
 		case writesSet[i]:
 			s.noteSet(&d, added[setName(&d)], refused)
+			if refused > 0 && refused <= ownerSteps {
+				again = append(again, sharers(devices, &d)...)
+			}
 		case refused == 0:
 		case writes[i].Steps[refused-1].Op == documents.OpHas:
 			s.sets.Delete(setName(&d))
@@ -142,6 +145,16 @@ func (s *store) remember(
 		}
 	}
 	return again, nil
+}
+
+// sharers returns the devices of other owners that have the tools of a device whose owner has used up its share.
+func sharers(devices []registry.DeviceMemory, full *registry.DeviceMemory) (others []registry.DeviceMemory) {
+	for i := range devices {
+		if d := &devices[i]; setName(d) == setName(full) && fullName(d) != fullName(full) {
+			others = append(others, *d)
+		}
+	}
+	return others
 }
 
 // former reads what is stored of devices.

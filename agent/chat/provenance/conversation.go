@@ -201,7 +201,7 @@ func (c *Conversation) Marked() *Conversation {
 	if !c.marking || c.trusted == nil || c.trusted.bytes+c.outside.bytes == 0 {
 		return nil
 	}
-	c.unread, c.tainted, c.marking = c.unread[:c.mark], c.markTainted, false
+	c.unread, c.tainted, c.marking = slices.Clone(c.unread[:c.mark]), c.markTainted, false
 	return c
 }
 
