@@ -92,7 +92,7 @@ func wantMetric(t *testing.T, url, name string, ok func(float64) bool) {
 
 // TestApproversAreNamed: the answer to a call that waits names who may decide it, for a tool of the gateway as for a
 // device's: the approvers of the tenant that may use the tool, and no others. A caller that waits reads the names when
-// nobody has decided.
+// no one has decided.
 func TestApproversAreNamed(t *testing.T) {
 	t.Parallel()
 	policy := filepath.Join(t.TempDir(), "policy.yaml")

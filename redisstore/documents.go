@@ -143,7 +143,7 @@ func (w *documentWrite) add(number int, step documents.Step) {
 	case documents.OpAtMost:
 		for _, term := range step.Terms {
 			if term.Weight == 0 {
-				w.append(indexKey(w.space, term.Index), "weigh", "", "", number)
+				w.append(indexKey(w.space, term.Index), "weigh", "", term.Except, number)
 			} else {
 				w.append(indexKey(w.space, term.Index), "count", term.Weight, term.Except, number)
 			}

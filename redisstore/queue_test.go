@@ -190,4 +190,45 @@ func TestADeviceTakesItsShareOfKnownTools(t *testing.T) {
 	if !remembered("same", true, large("tool5")) || !remembered("other", false, large("other")) {
 		t.Error("the tools of other devices are not remembered")
 	}
+	again := sleeping.New(s.Documents()) // another pod, which knows of nothing that is full or stored
+	var batch []registry.DeviceMemory
+	both := []string{"greedy", "beside"}
+	for _, id := range both {
+		of := registry.Session{Key: registry.Key{Tenant: tenant, Session: id}, DeviceID: id, UserID: id, Bound: true}
+		batch = append(batch, registry.DeviceMemory{Life: time.Hour, KnownDevice: registry.KnownDevice{
+			Session: of, Tools: []registry.ToolSpec{large("shared")}, LastSeen: time.Now(),
+		}})
+	}
+	if err := again.RememberDevices(ctx, batch); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range both { // a set has one name, so both find what one of them stored
+		found, _, err := again.KnownDevices(ctx, registry.KnownQuery{Tenant: tenant, Target: registry.Target{DeviceID: id}})
+		if err != nil || len(found) != 1 || len(found[0].Tools) != 1 {
+			t.Errorf("in one batch, %s: %v, %+v", id, err, found)
+		}
+	}
+}
+
+// A set that is more than half of its device's share is stored again before it expires.
+func TestALargeSetOfToolsIsRenewed(t *testing.T) {
+	s, ctx := storeOn(t, Options{}), context.Background()
+	tools := []registry.ToolSpec{{
+		Name: "large", Description: strings.Repeat("x", registry.MaxKnownTools/24), Parameters: []byte(`{"type":"object"}`),
+	}}
+	of := registry.Session{Key: registry.Key{Tenant: tenant, Session: "s"}, DeviceID: "d", UserID: "u", Bound: true}
+	for _, life := range []time.Duration{time.Hour, 10 * time.Hour} { // the second outlives what is stored
+		one := registry.DeviceMemory{Life: life, KnownDevice: registry.KnownDevice{
+			Session: of, Tools: tools, LastSeen: time.Now(),
+		}}
+		if err := sleeping.New(s.Documents()).RememberDevices(ctx, []registry.DeviceMemory{one}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keys, _ := keyspace(t, s.conn)
+	for key := range keys {
+		if left := s.conn.Client().PTTL(ctx, key).Val(); strings.Contains(key, ":doc:s.") && left < 9*time.Hour {
+			t.Errorf("%s lives another %v", key, left)
+		}
+	}
 }

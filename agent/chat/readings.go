@@ -30,8 +30,8 @@ type readings struct {
 	entries []*reading // the least recently used first
 }
 
-// readingKey identifies a cached conversation. A stateless caller's conversations have no names, so their first messages
-// identify them.
+// readingKey identifies a cached conversation. A stateless caller's conversations have no names, so their first
+// messages identify them.
 type readingKey struct {
 	registry.Key
 	caller string // the scope of a stateless caller
@@ -209,7 +209,7 @@ func (l *loop) knows() *origins {
 	return o
 }
 
-// markGiven marks the end of the messages of a stateless caller. What the turn adds may not return.
+// markGiven marks the end of the messages of a stateless caller. The caller may not send back what the turn adds.
 func (l *loop) markGiven(o *origins) {
 	if l.given > 0 && o.learned == l.given && !o.given {
 		o.given, o.askedGiven = true, maps.Clone(o.asked)
@@ -217,7 +217,7 @@ func (l *loop) markGiven(o *origins) {
 	}
 }
 
-// remember caches what was read of the conversation for its next turn: of a stateless caller's, what the caller sent.
+// remember caches what was read of the conversation for its next turn. For a stateless caller, this is what it sent.
 // The turn has ended.
 func (l *loop) remember() {
 	o := l.origins

@@ -234,21 +234,7 @@ func BenchmarkLongConversation(b *testing.B) {
 		}
 		l.remember()
 	}
-	b.Run("first", func(b *testing.B) {
-		for b.Loop() {
-			turn(newReadings(), history)
-		}
-	})
-	b.Run("later", func(b *testing.B) {
-		r := newReadings()
-		turn(r, history[:len(history)-2])
-		for b.Loop() {
-			turn(r, history)
-			if len(r.entries) == 0 {
-				b.Fatal("it was not remembered")
-			}
-		}
-	})
+	benchmarkTurns(b, history, turn)
 }
 
 // BenchmarkLongCompletion is BenchmarkLongConversation for a caller that sends all of it with each request.
@@ -265,6 +251,11 @@ func BenchmarkLongCompletion(b *testing.B) {
 		l.knows()
 		l.remember()
 	}
+	benchmarkTurns(b, history, turn)
+}
+
+// benchmarkTurns runs the first turn over a history, and a later one.
+func benchmarkTurns(b *testing.B, history []provider.Message, turn func(*readings, []provider.Message)) {
 	b.Run("first", func(b *testing.B) {
 		for b.Loop() {
 			turn(newReadings(), history)
@@ -337,6 +328,9 @@ func TestReadingsCountWhatTheyHold(t *testing.T) {
 		for i := range 20 {
 			l := completionOf(r, "key:a", made(i))
 			whereOf(t, l, "zoe@example.org")
+			l.history = append(l.history, provider.Message{Role: provider.RoleTool, ToolName: "look",
+				Content: fmt.Sprint(i) + strings.Repeat("r", n)})
+			l.knows() // the result that the turn ends with is not read, and does not stay
 			l.remember()
 		}
 		used, counted := heapInUse()-before, 0

@@ -68,8 +68,8 @@ type devices struct {
 
 func newDevices() devices { return devices{maphash.MakeSeed(), make(map[uint64]struct{})} }
 
-// isNew reports whether a session's device has not been found yet, and notes it. A session without a device id is always
-// new.
+// isNew reports whether a session's device has not been found yet, and notes it. A session without a device id is
+// always new.
 func (d devices) isNew(of *registry.Session) bool {
 	key := of.DeviceKey()
 	if key == "" {

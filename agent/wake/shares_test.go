@@ -73,3 +73,36 @@ func TestWakesAreShared(t *testing.T) {
 		t.Errorf("the greedy tenant has %d pushes", held)
 	}
 }
+
+// Another user registers the device after its calls were counted, and before the push: nothing is pushed.
+func TestAPushIsForTheUserItWasCountedFor(t *testing.T) {
+	store, p := memory.New(memory.Options{}), &stuck{end: make(chan struct{}), sent: make(chan string, 1)}
+	close(p.end)
+	var s *Service
+	counted := make(chan string, 1)
+	s, err := New(Config{Store: store, Needed: func(ctx context.Context, r registry.WakeRecord) (Need, error) {
+		if err := s.ForgetOwn(ctx, "acme", "ann", "phone"); err != nil {
+			return Need{}, err
+		}
+		_, err := s.Register(ctx, "acme", "ben", "phone", registry.Wake{Kind: registry.WakeFCM, Token: "of ben"})
+		counted <- r.User
+		return Need{Wanted: true, Calls: 1, Tools: []string{"of ann"}}, err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.pushers[registry.WakeFCM] = p
+	t.Cleanup(func() { s.Close(t.Context()) })
+	w := registry.Wake{Kind: registry.WakeFCM, Token: "of ann"}
+	if _, err := s.Register(t.Context(), "acme", "ann", "phone", w); err != nil {
+		t.Fatal(err)
+	}
+	s.Wake(t.Context(), "acme", "phone")
+	if user := testkit.Receive(t, "the count of calls", counted); user != "ann" {
+		t.Errorf("counted for %s", user)
+	}
+	testkit.Eventually(t, "it has ended", func() bool { return s.Stats().Asked[Planned]+s.Stats().Asked[Pushed] == 1 })
+	if len(p.sent) > 0 {
+		t.Errorf("%s was pushed what was counted for another user", <-p.sent)
+	}
+}

@@ -35,9 +35,11 @@ local steps = {
     end
     sum = sum + weight * ahead
   end,
-  weigh = function(key)
+  weigh = function(key, _, except)
     for _, member in ipairs(call('ZRANGEBYSCORE', key, '(' .. text(now), '+inf')) do
-      sum = sum + string.match(member, '^%d+')
+      if member ~= except then
+        sum = sum + string.match(member, '^%d+')
+      end
     end
   end,
   most = function(_, limit)

@@ -123,7 +123,7 @@ type Step struct {
 type Term struct {
 	Index  string
 	Weight int64  // of each member; zero: the weight in its name (see Weighed)
-	Except string // a member that does not count; only with a weight
+	Except string // a member that does not count
 }
 
 // Weighed names a member that has a weight of its own.

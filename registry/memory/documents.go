@@ -262,12 +262,12 @@ func (s *documentStore) count(space documents.Space, term documents.Term, now ti
 		return 0
 	}
 	x.recount(now)
-	if term.Weight == 0 {
-		return x.sum
-	}
-	n := x.n
+	n, sum := x.n, x.sum
 	if x.times[term.Except].After(now) {
-		n--
+		n, sum = n-1, sum-weightIn(term.Except)
+	}
+	if term.Weight == 0 {
+		return sum
 	}
 	return n * term.Weight
 }

@@ -72,9 +72,9 @@ func newSet(d *registry.DeviceMemory) (documents.Write, set) {
 	hash, life, size := setHash(d.Tools), d.Life+setSlack, int64(len(data))
 	owner, share, member := ownerOf(&d.Session), shareOf(&d.Session), documents.Weighed(size, hash)
 	return documents.Write{Space: space(d.Session.Tenant), Steps: []documents.Step{
-		documents.AtMost(registry.MaxKnownTools/share-size, documents.Term{Index: owner}),
+		documents.AtMost(registry.MaxKnownTools/share-size, documents.Term{Index: owner, Except: member}),
 		documents.AtMost(registry.MaxKnownSets/share-1, documents.Term{Index: owner, Weight: 1, Except: member}),
-		documents.AtMost(registry.MaxKnownTools-size, documents.Term{Index: setIndex}),
+		documents.AtMost(registry.MaxKnownTools-size, documents.Term{Index: setIndex, Except: member}),
 		documents.AtMost(registry.MaxKnownSets-1, documents.Term{Index: setIndex, Weight: 1, Except: member}),
 		documents.Put(setDoc+hash, data, life),
 		documents.Join(setIndex, member, life, 0), documents.Join(owner, member, life, 0),

@@ -65,7 +65,7 @@ func talkingModel(t *testing.T) (settings []string) {
 		}
 		return scripted.Reply(scripted.Calls(scripted.Call{Name: "note", Args: `{"text":"` + text + `"}`}))
 	})
-	return []string{"FARHAND_MODEL=m", "FARHAND_MODEL_URL=" + server.URL, "FARHAND_MODEL_KEY=sk-of-nobody"}
+	return []string{"FARHAND_MODEL=m", "FARHAND_MODEL_URL=" + server.URL, "FARHAND_MODEL_KEY=sk-test"}
 }
 
 // startOverlap connects the devices, and begins a turn each second.
