@@ -15,7 +15,6 @@ import (
 // or queued, and a document is not written. Once the replica has it, it survives the master's end.
 func TestReplicasConfirm(t *testing.T) {
 	servers := redistest.Sentinel(t)
-	servers.SetDownAfter(time.Minute) // until the master is killed
 	s := storeOn(t, Options{
 		URL: servers.URL, Replicas: 1, Timeout: 2 * time.Second, Limits: registry.Limits{Retention: time.Hour},
 	})
@@ -71,7 +70,6 @@ func TestReplicasConfirm(t *testing.T) {
 		}
 	}
 	servers.Masters[0].Kill()
-	servers.SetDownAfter(time.Second)
 	servers.Promoted()
 	promoted := storeOn(t, Options{URL: servers.Masters[0].URL(), Limits: registry.Limits{Retention: time.Hour}})
 	for id, want := range map[string]registry.State{

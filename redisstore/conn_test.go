@@ -101,6 +101,7 @@ func TestSentinelFailover(t *testing.T) {
 	registrytest.Receive(t, "the call", inbox.Envelopes)
 
 	servers.Masters[0].Kill()
+	servers.Promoted()
 	registrytest.Eventually(t, "the store can be written again", func() bool { return s.Ping(ctx) == nil })
 	registrytest.Eventually(t, "the bus is healthy again", func() bool { return b.Healthy() == nil })
 	registrytest.Eventually(t, "calls arrive again", func() bool {

@@ -44,7 +44,6 @@ func startFaultFleetOn(t testing.TB, server *redistest.Server, n int, settings .
 func startFailoverFleet(t testing.TB, n int, settings ...string) *faultFleet {
 	t.Helper()
 	servers := redistest.Sentinel(t)
-	servers.SetDownAfter(3 * time.Second)
 	f := &faultFleet{redis: servers.Masters[0], servers: servers}
 	f.startPods(t, n, servers.URL, settings)
 	return f

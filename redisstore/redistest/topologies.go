@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 // Single starts one server and returns its URL.
@@ -93,7 +92,8 @@ func mustPrint(t testing.TB, s *Server, command ...string) string {
 // masterName is the name of the master in Sentinel.
 const masterName = "farhand"
 
-// Sentinel starts a master with a replica, and one sentinel that watches them and decides alone.
+// Sentinel starts a master with a replica, and one sentinel that watches them and decides alone. It fails over only in
+// Promoted: on a loaded machine a master that is well may not answer it for seconds.
 func Sentinel(t testing.TB) *Servers {
 	t.Helper()
 	master := Start(t)
@@ -106,7 +106,7 @@ func Sentinel(t testing.TB) *Servers {
 	sentinel.args = []string{config(t,
 		fmt.Sprintf("port %d", sentinel.port), "bind "+host,
 		fmt.Sprintf("sentinel monitor %s %s %s 1", masterName, host, port),
-		"sentinel down-after-milliseconds "+masterName+" 1000",
+		"sentinel down-after-milliseconds "+masterName+" 60000",
 		"sentinel failover-timeout "+masterName+" 3000",
 	), "--sentinel"}
 	if err := sentinel.start(); err != nil {
@@ -120,20 +120,16 @@ func Sentinel(t testing.TB) *Servers {
 	}
 }
 
-// SetDownAfter has Sentinel fail over only when the master has not answered for d; the default is a second. On a loaded
-// machine a shorter time makes it fail over without a fault.
-func (s *Servers) SetDownAfter(d time.Duration) {
-	sentinel := s.Sentinels[0]
-	sentinel.t.Helper()
-	mustPrint(sentinel.t, sentinel, "sentinel", "set", masterName, "down-after-milliseconds",
-		strconv.FormatInt(d.Milliseconds(), 10))
-}
-
-// Promoted waits until Sentinel names the first replica as the master, and swaps it with the first master in s. The
-// caller has killed or frozen the master.
+// Promoted has Sentinel fail over because the first master has not answered for a second: the caller has killed or
+// frozen it. It waits until the first replica is the master, and swaps the two in s.
 func (s *Servers) Promoted() {
 	replica := s.Replicas[0]
 	replica.t.Helper()
+	downAfter := func(ms string) {
+		mustPrint(replica.t, s.Sentinels[0], "sentinel", "set", masterName, "down-after-milliseconds", ms)
+	}
+	downAfter("1000")
+	defer downAfter("60000")
 	mustBecome(replica.t, s.Sentinels[0], strconv.Itoa(replica.port), "sentinel", "get-master-addr-by-name",
 		masterName)
 	mustBecome(replica.t, replica, "role:master", "info", "replication")

@@ -131,6 +131,7 @@ func TestRedisFailover(t *testing.T) {
 	a := startPod(t, "FARHAND_REDIS_URL="+servers.URL)
 	p := watch(t, a)
 	servers.Masters[0].Kill()
+	servers.Promoted()
 	p.fires("FarhandRedisFailover", a, `farhand_bus_events_total\{event="resubscribed"\} [1-9]`)
 	p.clears("FarhandRedisFailover")
 	p.clears("FarhandRedisUnreachable")
