@@ -2,6 +2,7 @@ package jwt_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -190,9 +191,13 @@ func TestKeysOfNoUse(t *testing.T) {
 
 // An issuer cannot fill memory with a header, nor have the gateway answer HTTP/2 pings between two fetches.
 func TestHeadersOfAnIssuerAreBounded(t *testing.T) {
-	keys := published("k", &makeSigners().rsa.PublicKey)
+	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{published("k", &makeSigners().rsa.PublicKey)}}
+	keys, err := json.Marshal(set)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, want := range map[string]bool{"short": true, "long": false} {
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			for i := range 4 {
 				if name == "long" {
 					w.Header().Set(fmt.Sprint("X-", i), strings.Repeat("x", 32<<10))
