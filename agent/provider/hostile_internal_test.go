@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -92,4 +93,18 @@ type counting struct{ n *int }
 func (c counting) Write(p []byte) (int, error) {
 	*c.n += len(p)
 	return len(p), nil
+}
+
+// A report of an error takes no multiple of the memory of its event, for which room was asked.
+func TestMemoryOfAReportedError(t *testing.T) {
+	const length, most = 4 << 20, 1 << 20
+	m := NewOpenAI(Config{Name: "m"})
+	event := []byte(`{"error":{"message":"` + strings.Repeat("a ", length/2) + `"}}`)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f := m.reportedIn(event)
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > most || len(f.err.Message) > 1000 {
+		t.Errorf("%d bytes for an event of %d: %.100s", took, len(event), f.err.Message)
+	}
 }
