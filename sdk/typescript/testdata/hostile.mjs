@@ -1,5 +1,5 @@
 // A device of a gateway that means harm, which prints the gateway's answers. The gateway names a digit as the address of
-// a file, which with the address of the gateway is another port, and calls a tool with a long id.
+// a file, which with the address of the gateway is another port, calls a tool with a long id, and sends odd frames.
 import { Device, file } from "@farhand/device";
 import { createServer } from "node:http";
 import { WebSocketServer } from "ws";
@@ -28,7 +28,8 @@ new WebSocketServer({ server }).on("connection", (socket) => {
       case "connect":
         return send({ type: "session_start", v: 1, session_id: "s", resumed: false, resume_token: "t".repeat(16) });
       case "register_tools":
-        send({ type: "tools_registered", count: 1, registered: 1 });
+        send({ type: "tools_registered", count: 1, registered: 1, rejected: [null, 1, { name: {} }] });
+        send({ type: "connected", wake: { kinds: [null, {}] } });
         send({ type: "tool_call_request", id: "x".repeat(1 << 20), name: "big", args: {} });
         return send({ type: "tool_call_request", id: "1", name: "big", args: {} });
       case "upload_request":
