@@ -97,7 +97,7 @@ func (c counting) Write(p []byte) (int, error) {
 
 // A report of an error takes no multiple of the memory of its event, for which room was asked.
 func TestMemoryOfAReportedError(t *testing.T) {
-	const length, most = 4 << 20, 1 << 20
+	const length, most = 4 << 20, 8 << 20
 	m := NewOpenAI(Config{Name: "m"})
 	event := []byte(`{"error":{"message":"` + strings.Repeat("a ", length/2) + `"}}`)
 	var before, after runtime.MemStats
