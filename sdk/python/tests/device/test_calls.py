@@ -205,13 +205,17 @@ class Hostile(unittest.IsolatedAsyncioTestCase):
         host = Host(big)
         host.gateway = Gateway()
         calls = calls_of(host)
-        for id, url in enumerate(["0/x", ".example.com/x", "@127.0.0.1/x", ":22/x", "http://127.0.0.1/x", "/uploads/x"]):
+        for id, url in enumerate(
+            ["0/x", ".example.com/x", "@127.0.0.1/x", ":22/x", "http://127.0.0.1/x", "/uploads/x"]
+        ):
             calls.start(frame(str(id), "big"))
             while (await asyncio.wait_for(host.sent.get(), 30))["type"] != "upload_request":
                 pass
             calls.slot({"type": "upload_slot", "id": str(id), "url": url})
             answer = await host.answer()
-            self.assertEqual(answer.get("error"), None if url[0] == "/" else "the gateway names no path of its own for the file")
+            self.assertEqual(
+                answer.get("error"), None if url[0] == "/" else "the gateway names no path of its own for the file"
+            )
         self.assertEqual(asked, ["/uploads/x"])
 
     async def test_long_ids(self) -> None:
