@@ -23,6 +23,7 @@ import kotlin.test.assertTrue
 class CallsTest {
     private val sent = Channel<String>(Channel.UNLIMITED)
     private val room = CompletableDeferred<Unit>()
+    private val uploaded = CopyOnWriteArrayList<String>()
 
     /** A connected device with one tool, which sends output in advance. */
     private val host = object : Host {
@@ -45,7 +46,6 @@ class CallsTest {
             uploaded += path
         }
     }
-    private val uploaded = CopyOnWriteArrayList<String>()
     private val loop = Dispatchers.Default.limitedParallelism(1)
     private val scope = CoroutineScope(SupervisorJob() + loop)
     private val calls = Calls(host, Answers { throw it }, Pace { host.limits }, 16, Dispatchers.IO)
