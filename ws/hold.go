@@ -13,6 +13,9 @@ import (
 	"github.com/gorilla/websocket"
 )
 
+// maxHeld is the longest frame that Hold reads, in bytes.
+const maxHeld = 1 << 20
+
 // Hold opens a device's WebSocket at the URL of a gateway, sends nothing but the answers to its pings, and reports how
 // many pings came while it was held open. It connects as a device without tools. The error says why the WebSocket was
 // not opened, or how soon it ended. ctx bounds it. token may be empty; nil trust is the system's.
@@ -37,6 +40,7 @@ func Hold(ctx context.Context, gateway, token string, trust *tls.Config, long ti
 	}
 	defer conn.Close() //nolint:errcheck // it is over
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	conn.SetReadLimit(maxHeld) // nothing reads the frames
 	answer := conn.PingHandler()
 	conn.SetPingHandler(func(data string) error { pings++; return answer(data) })
 	opened := time.Now()

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -213,13 +214,18 @@ func (f folder) before(ctx context.Context, end string, most int) (names []strin
 func (f folder) close() error { return f.root.Close() }
 
 const (
-	maxAnswer = 4 << 20 // bytes of an answer other than a file; a list page has some hundred thousand
-	partBytes = 5 << 20 // bytes of a file in memory during upload; the minimum part size of S3
-	s3Tries   = 3       // attempts of a request that the server rejects temporarily
+	maxAnswer = 4 << 20  // bytes of an answer other than a file; a list page has some hundred thousand
+	maxHeader = 64 << 10 // bytes of the header of an answer; the default is 10 MiB
+	maxPages  = 64       // requests of one list, which may have to pass files of others
+	partBytes = 5 << 20  // bytes of a file in memory during upload; the minimum part size of S3
+	s3Tries   = 3        // attempts of a request that the server rejects temporarily
 	awsServer = "s3.amazonaws.com"
 )
 
-var errAnswer = errors.New("the answer of the bucket is too large")
+var (
+	errAnswer = errors.New("the answer of the bucket is too large")
+	errPages  = errors.New("the bucket's list has too many pages")
+)
 
 // s3Bucket is a bucket on S3. Its server cannot redirect the gateway, and its answers are bounded.
 type s3Bucket struct {
@@ -343,6 +349,7 @@ func newTransport(secure bool) (*http.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
+	transport.MaxResponseHeaderBytes = maxHeader
 	file := os.Getenv("AWS_CA_BUNDLE")
 	if file == "" {
 		return transport, nil
@@ -377,6 +384,7 @@ func (b *s3Bucket) remove(ctx context.Context, name string) error {
 }
 
 func (b *s3Bucket) before(ctx context.Context, end string, most int) (names []string, err error) {
+	ctx = context.WithValue(ctx, pagesKey{}, new(atomic.Int32))
 	for file := range b.client.ListObjectsIter(ctx, b.name, minio.ListObjectsOptions{Recursive: true, MaxKeys: most}) {
 		switch {
 		case file.Err != nil:
@@ -394,11 +402,19 @@ func (b *s3Bucket) close() error {
 	return nil
 }
 
+// pagesKey is the key of the count of a list's requests. A server may send empty pages, each with a token for the next:
+// the client would ask for them until its time is over.
+type pagesKey struct{}
+
 // boundedAnswers bounds all answers but files, because the client keeps these in memory. The client must not follow
 // redirects. Otherwise a bucket could make the gateway fetch any URL that it can reach, and serve the answer.
 type boundedAnswers struct{ to http.RoundTripper }
 
 func (b boundedAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
+	pages, _ := req.Context().Value(pagesKey{}).(*atomic.Int32)
+	if pages != nil && pages.Add(1) > maxPages {
+		return nil, errPages
+	}
 	resp, err := b.to.RoundTrip(req)
 	if err != nil {
 		return nil, err

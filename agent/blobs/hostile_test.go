@@ -1,6 +1,7 @@
 package blobs
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -140,5 +141,48 @@ func TestUploadsInParts(t *testing.T) {
 	}
 	if got := fmt.Sprint(parts.Load(), most.Load()); got != "4 1" {
 		t.Errorf("parts, and those at once: %s", got)
+	}
+}
+
+// A list whose pages are empty, and never the last one, ends soon.
+func TestListThatDoesNotEnd(t *testing.T) {
+	var asked atomic.Int64
+	bucket, err := openBucket(bucketOf(t, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `<ListBucketResult><Name>files</Name><IsTruncated>true</IsTruncated>`+
+			`<NextContinuationToken>t%d</NextContinuationToken></ListBucketResult>`, asked.Add(1))
+	}), openFolder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = bucket.close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if files, err := bucket.before(ctx, "~", 10); err == nil || ctx.Err() != nil || asked.Load() > maxPages {
+		t.Errorf("%d files, %v after %d requests", len(files), err, asked.Load())
+	}
+}
+
+// The headers of a bucket's answers are bounded: as many as there are transfers are in memory at a time.
+func TestHeadersOfABucketAreBounded(t *testing.T) {
+	for length, want := range map[int]bool{100: true, maxHeader / 2: false} {
+		bucket, err := openBucket(bucketOf(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Last-Modified", time.Now().UTC().Format(http.TimeFormat))
+			w.Header().Set("ETag", `"e"`)
+			for i := range 4 {
+				w.Header().Set(fmt.Sprint("X-Amz-Meta-", i), strings.Repeat("x", length))
+			}
+			_, _ = io.WriteString(w, "bytes")
+		}), openFolder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, err := bucket.get(t.Context(), "name")
+		if (err == nil) != want {
+			t.Errorf("headers of %d bytes: %v", length, err)
+		}
+		if err == nil {
+			_ = file.Close()
+		}
+		_ = bucket.close()
 	}
 }

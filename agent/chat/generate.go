@@ -133,7 +133,8 @@ func storable(calls []provider.ToolCall) []provider.ToolCall {
 }
 
 const (
-	draftEvery = 250 * time.Millisecond // from one save of a draft to the next
+	draftEvery = 250 * time.Millisecond // from one save of a draft to the next, and longer by draftRate
+	draftRate  = 256 << 10              // bytes of a draft that are saved in a second: each save has the whole of it
 	draftTime  = time.Second            // after which a save is abandoned
 )
 
@@ -195,7 +196,8 @@ func (d *draft) message() provider.Message {
 	return m
 }
 
-// note saves the answer until ctx ends, at most once per draftEvery. Short answers cause no store writes.
+// note saves the answer until ctx ends, at most once per draftEvery. Short answers cause no store writes, and long ones
+// to which a model adds little by little not many.
 func (d *draft) note(ctx context.Context) {
 	pause := time.NewTimer(draftEvery)
 	defer pause.Stop()
@@ -215,7 +217,7 @@ func (d *draft) note(ctx context.Context) {
 		// If the save fails, the next one is complete. A lost turn is detected when its lock is renewed.
 		_ = d.journal.store.SaveDraft(saving, d.journal.turn, raw)
 		cancel()
-		pause.Reset(draftEvery)
+		pause.Reset(max(draftEvery, time.Duration(len(raw))*time.Second/draftRate))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,6 +87,29 @@ func TestWhatCannotBeStoredStaysInTheDraft(t *testing.T) {
 		}
 		r.must("go on")
 		r.wantHistory("user:go", "assistant:A long answer interrupted", "user:go on", "assistant:ok")
+		r.free()
+	})
+}
+
+// A model that writes much at once, and then a character at a time, does not have the whole answer saved for each.
+func TestDraftsOfLongAnswersAreSavedSeldom(t *testing.T) {
+	const length, seconds = 2 << 20, 60
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, Limits{}, func(_ context.Context, _ provider.Request,
+			emit func(provider.Delta)) (provider.Answer, error) {
+			said := strings.Repeat("x", length)
+			emit(provider.Delta{Text: said})
+			for range 10 * seconds {
+				time.Sleep(time.Second / 10)
+				emit(provider.Delta{Text: "y"})
+				said += "y"
+			}
+			return provider.Answer{Message: provider.Message{Role: provider.RoleAssistant, Content: said}}, nil
+		})
+		r.must("go")
+		if most := seconds*draftRate/length + 2; r.store.saves > most || r.store.saves == 0 {
+			t.Errorf("the draft of %d bytes was saved %d times, want at most %d", length, r.store.saves, most)
+		}
 		r.free()
 	})
 }

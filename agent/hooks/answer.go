@@ -45,7 +45,9 @@ type changed struct {
 	Output     *string       `json:"output"` // default: Structured as text
 	Structured registry.JSON `json:"structured"`
 	Error      string        `json:"error"`
-	Parts      []keptPart    `json:"parts"`
+	Described  registry.JSON `json:"parts"` // not nested deeper, nor with more values, than parts have
+
+	parts []keptPart // set by readParts
 }
 
 // keptPart is a part of the question that the answer keeps. If it has more than the index, Name and URI replace the
@@ -70,15 +72,8 @@ func parseAnswer(text []byte, phase string) (answer, error) {
 	if strictjson.Depth(text) > maxDepth {
 		return a, fmt.Errorf("nests deeper than %d levels", maxDepth)
 	}
-	noNull := jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
-		if _, any := v.(**ignored); d.PeekKind() == 'n' && !any {
-			return errors.New("null")
-		}
-		return errors.ErrUnsupported // read it as usual
-	})
-	err := jsonv2.Unmarshal(text, &a, jsonv2.RejectUnknownMembers(true), jsonv2.WithUnmarshalers(noNull))
-	if err != nil {
-		return a, withoutText(err)
+	if err := decodeStrictly(text, &a); err != nil {
+		return a, err
 	}
 	args, result := !a.Args.IsZero(), a.Result != nil
 	switch {
@@ -99,6 +94,21 @@ func parseAnswer(text []byte, phase string) (answer, error) {
 	return a, nil
 }
 
+// decodeStrictly decodes JSON, in which unknown members and null are errors.
+func decodeStrictly(text []byte, into any) error {
+	noNull := jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
+		if _, any := v.(**ignored); d.PeekKind() == 'n' && !any {
+			return errors.New("null")
+		}
+		return errors.ErrUnsupported // read it as usual
+	})
+	err := jsonv2.Unmarshal(text, into, jsonv2.RejectUnknownMembers(true), jsonv2.WithUnmarshalers(noNull))
+	if err != nil {
+		return withoutText(err)
+	}
+	return nil
+}
+
 // withoutText returns an error of the parser without text of the answer, which may be private: errors are logged.
 func withoutText(err error) error {
 	if wrong, ok := errors.AsType[*jsonv2.SemanticError](err); ok && !errors.Is(err, jsonv2.ErrUnknownName) {
@@ -112,15 +122,37 @@ func (c *changed) check() error {
 	if c.Structured.IsString() {
 		return errors.New("structured must not be a string; text belongs in output")
 	}
-	if len(c.Parts) > registry.MaxParts {
-		return fmt.Errorf("parts must be an array of at most %d parts", registry.MaxParts)
+	if err := c.readParts(); err != nil {
+		return err
 	}
 	seen := make(map[int]bool)
-	for _, p := range c.Parts {
+	for _, p := range c.parts {
 		if p.Index == nil || *p.Index < 0 || seen[*p.Index] {
 			return errors.New("parts: each must have a unique index from the request")
 		}
 		seen[*p.Index] = true
+	}
+	return nil
+}
+
+// partValues is how many JSON values a part may have, with itself and its array: it has six members.
+const partValues = 16
+
+// readParts reads the parts. It counts before it decodes: a decoded part takes thirty times the memory of its text.
+func (c *changed) readParts() error {
+	tooMany := fmt.Errorf("parts must be an array of at most %d parts", registry.MaxParts)
+	switch text := c.Described.Raw(); {
+	case c.Described.IsZero():
+		return nil
+	case strictjson.Values(text) > registry.MaxParts*partValues:
+		return tooMany
+	default:
+		if err := decodeStrictly(text, &c.parts); err != nil {
+			return err
+		}
+	}
+	if len(c.parts) > registry.MaxParts {
+		return tooMany
 	}
 	return nil
 }
@@ -143,7 +175,7 @@ func (a *answer) selectParts(parts []registry.Part) error {
 	if a.Result == nil {
 		return nil
 	}
-	for _, k := range a.Result.Parts {
+	for _, k := range a.Result.parts {
 		if *k.Index >= len(parts) {
 			continue
 		}

@@ -287,8 +287,10 @@ func statusOf(name string) (int, bool) {
 	return n, err == nil && n >= 400 && n < 600
 }
 
+// reportedIn returns the failure that an event of a stream reports. Of a longer event than an error's body only the
+// beginning is read: to make all of it presentable takes a multiple of its memory.
 func (c *caller) reportedIn(event []byte) *failure {
-	status, text := reported(event)
+	status, text := reported(event[:min(len(event), maxErrorBody)])
 	return c.refused(status, text, 0)
 }
 

@@ -213,6 +213,9 @@ func (s *anthropicStream) begin(index int64, start anthropicPiece) error {
 	case "thinking":
 		if bl.thought, err = s.a.newThought(); err == nil {
 			bl.thought.signature.WriteString(string(start.Signature))
+			err = s.a.grow(len(start.Signature))
+		}
+		if err == nil {
 			err = s.a.addThinking(bl.thought, string(start.Thinking))
 		}
 	case "redacted_thinking":
@@ -222,7 +225,9 @@ func (s *anthropicStream) begin(index int64, start anthropicPiece) error {
 		}
 	case "tool_use":
 		bl.input = start.Input
-		bl.call, err = s.a.newCall(string(start.ID), string(start.Name))
+		if bl.call, err = s.a.newCall(string(start.ID), string(start.Name)); err == nil {
+			err = s.a.grow(len(bl.input))
+		}
 	default: // server tools, which the gateway does not request
 		delete(s.open, index)
 	}
@@ -251,7 +256,11 @@ func (s *anthropicStream) goOn(index int64, d anthropicPiece) error {
 func (s *anthropicStream) end(index int64) error {
 	bl := s.open[index]
 	delete(s.open, index)
-	if bl == nil || bl.call == nil || bl.call.args.Len() > 0 || len(bl.input) == 0 {
+	if bl == nil {
+		return nil
+	}
+	s.a.size -= len(bl.input) // counted since the start
+	if bl.call == nil || bl.call.args.Len() > 0 || len(bl.input) == 0 {
 		return nil
 	}
 	return s.a.addArgs(bl.call, string(bl.input))

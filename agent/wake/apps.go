@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/farhand/farhand/registry"
 )
@@ -100,6 +101,8 @@ const (
 	fcmScope  = "https://www.googleapis.com/auth/firebase.messaging"
 	tokenLife = 40 * time.Minute // of Apple's; a new one may be made every 20 minutes, and is valid for an hour
 	spareTime = time.Minute      // before a token of Google expires
+
+	maxTokenLife = 24 * 60 * 60 // seconds of a token of Google, which says an hour; more would overflow or last for good
 )
 
 func newFCM(client *http.Client, a *account, base string) fcm {
@@ -131,10 +134,12 @@ func (a *account) exchange(ctx context.Context, client *http.Client) (string, ti
 		Token   string `json:"access_token"`
 		Seconds int64  `json:"expires_in"`
 	}
-	if err := json.Unmarshal(body, &answer); err != nil || answer.Token == "" {
+	if err := json.Unmarshal(body, &answer); err != nil || answer.Token == "" ||
+		!httpguts.ValidHeaderFieldValue(answer.Token) {
 		return "", 0, errors.New("access token: the answer has none")
 	}
-	return answer.Token, time.Duration(answer.Seconds)*time.Second - spareTime, nil
+	life := time.Duration(min(max(answer.Seconds, 0), maxTokenLife)) * time.Second
+	return answer.Token, life - spareTime, nil
 }
 
 func (p fcm) push(ctx context.Context, w registry.Wake, m message) result {

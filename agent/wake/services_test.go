@@ -271,6 +271,31 @@ func TestFCM(t *testing.T) {
 	}
 }
 
+// A token that no header can carry, or that is said to last for centuries, does not end all pushes until the pod is
+// restarted.
+func TestTokensOfAPushServiceAreChecked(t *testing.T) {
+	key := must(rsa.GenerateKey(rand.Reader, 2048))
+	var answer string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, answer)
+	}))
+	t.Cleanup(server.Close)
+	a := &account{key: key, Email: "push@example.iam", TokenURL: server.URL}
+	for said, want := range map[string]time.Duration{
+		`"a","expires_in":3600`:                 time.Hour - spareTime,
+		`"a","expires_in":9223372036854775807`:  24*time.Hour - spareTime,
+		`"a","expires_in":10000000000`:          24*time.Hour - spareTime, // would overflow
+		`"a","expires_in":-9223372036854775807`: -spareTime,
+		`"a\nb","expires_in":3600`:              0,
+		`"a\u0000","expires_in":3600`:           0,
+	} {
+		answer = `{"access_token":` + said + `}`
+		if _, life, err := a.exchange(t.Context(), server.Client()); life != want || (err != nil) != (want == 0) {
+			t.Errorf("%s: %v, %v", said, life, err)
+		}
+	}
+}
+
 // A device cannot make the gateway send requests to the gateway's own machine or network: neither when it registers
 // such a URL, nor by a name that leads there later, nor by a redirect.
 func TestDevicesCannotReachPrivateNetworks(t *testing.T) {

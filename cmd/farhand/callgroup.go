@@ -1,10 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -61,14 +60,10 @@ func (a *application) callAll(ctx context.Context, tool string, o callOptions) e
 		return a.withNearestTool(ctx, o.remote, tool, err)
 	}
 	defer resp.Body.Close()
-	for lines := json.NewDecoder(resp.Body); ; {
-		var text json.RawMessage
-		if err := lines.Decode(&text); err != nil {
-			if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			return fmt.Errorf("the gateway's response was cut off: %w", err)
-		}
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, maxBody)
+	for lines.Scan() {
+		text := lines.Bytes()
 		var line struct {
 			Type string `json:"type"`
 			wire.GroupResult
@@ -87,6 +82,7 @@ func (a *application) callAll(ctx context.Context, tool string, o callOptions) e
 			return a.printGroupEnd(line.GroupResult, line.Counts)
 		}
 	}
+	return fmt.Errorf("the gateway's response was cut off: %w", cmp.Or(lines.Err(), io.ErrUnexpectedEOF))
 }
 
 // groupLine is the line of a device: its id, the state of its call, and the output or error on one line.

@@ -243,6 +243,10 @@ func (r *remote) open(
 	if json.Unmarshal(b, &p) != nil {
 		p.Detail = "the answer is not from a Farhand gateway"
 	}
+	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode < 400 {
+		p.Detail = fmt.Sprintf("%s redirects to %q, which is not followed: if you trust that, give it as --server",
+			r.base(), oneLine(to, shownLink))
+	}
 	p.Status = resp.StatusCode
 	return nil, p
 }
@@ -277,12 +281,18 @@ func (r *remote) do(ctx context.Context, method, path string, query url.Values, 
 	return readBody(resp)
 }
 
+// maxBody is the longest answer of a gateway that is read whole, in bytes. Lists have pages, and results are shorter.
+const maxBody = 64 << 20
+
 // readBody reads and closes the body of a response.
 func readBody(resp *http.Response) ([]byte, error) {
 	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	if err != nil {
 		return nil, fmt.Errorf("the gateway's response was cut off: %w", err)
+	}
+	if len(b) > maxBody {
+		return nil, fmt.Errorf("the gateway's response is longer than %d MiB", maxBody>>20)
 	}
 	return b, nil
 }

@@ -6,10 +6,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gorilla/websocket"
 
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry/textsafe"
 )
 
@@ -93,5 +96,83 @@ func TestWordsOfAGatewayDoNotActOnATerminal(t *testing.T) {
 	<-ended
 	if !harmless(shown.String()) || !harmless(said.String()) {
 		t.Errorf("a device shows %+q, %+q", shown.String(), said.String())
+	}
+}
+
+// The token is for the gateway that it was given with: no answer of it sends a command elsewhere, not even to another
+// port of the same host, to which Go sends the token, too.
+func TestNoGatewaySendsACommandElsewhere(t *testing.T) {
+	t.Parallel()
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		t.Errorf("%s %s was asked elsewhere, with %q", r.Method, r.URL, r.Header.Get("Authorization"))
+		fmt.Fprint(w, `{"success":true,"output":"inner"}`)
+	}))
+	t.Cleanup(elsewhere.Close)
+	for _, status := range []int{http.StatusFound, http.StatusTemporaryRedirect} {
+		gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere.URL+"/latest/meta-data", status)
+		}))
+		t.Cleanup(gateway.Close)
+		environ := []string{"FARHAND_URL=" + gateway.URL, "FARHAND_TOKEN=secret", "HOME=" + t.TempDir()}
+		for _, args := range [][]string{{"call", "film"}, {"sessions"}, {"audit"}} {
+			if code, _, errOut := command(t, environ, args...); code == 0 || !strings.Contains(errOut, "redirects to") {
+				t.Errorf("%v: exit %d, %s", args, code, errOut)
+			}
+		}
+	}
+}
+
+// An answer without an end does not take the memory of the machine.
+func TestAnswersOfAGatewayAreBounded(t *testing.T) {
+	t.Parallel()
+	var sent atomic.Int64
+	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		var err error
+		for text := []byte(strings.Repeat(" ", 1<<20)); err == nil && sent.Load() < 4*maxBody; sent.Add(int64(len(text))) {
+			_, err = w.Write(text)
+		}
+	}))
+	t.Cleanup(gateway.Close)
+	environ := []string{"FARHAND_URL=" + gateway.URL, "FARHAND_TOKEN=x", "HOME=" + t.TempDir()}
+	code, _, errOut := command(t, environ, "call", "film")
+	if code == 0 || !strings.Contains(errOut, "longer than") || sent.Load() > 2*maxBody {
+		t.Errorf("exit %d after %d bytes: %s", code, sent.Load(), errOut)
+	}
+}
+
+// A gateway that answers at once that a call still runs is not asked again at once.
+func TestACallThatNeverEndsIsAskedForSlowly(t *testing.T) {
+	t.Parallel()
+	const enough = 3
+	var asked atomic.Int64
+	ended := make(chan struct{})
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /api/tools/film/call", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusAccepted)
+		fmt.Fprint(w, `{"call_id":"c","state":"executing"}`)
+	})
+	mux.HandleFunc("GET /api/calls/c/events", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("DELETE /api/calls/c", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /api/calls/c", func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1) == enough {
+			close(ended)
+		}
+		fmt.Fprint(w, `{"call_id":"c","status":"executing"}`)
+	})
+	gateway := httptest.NewServer(mux)
+	t.Cleanup(gateway.Close)
+	var out, errOut lockedBuffer
+	app := application{in: strings.NewReader(""), out: &out, err: &errOut, args: []string{"call", "film", "--progress"},
+		environ: []string{noData, "FARHAND_URL=" + gateway.URL, "FARHAND_TOKEN=x", "HOME=" + t.TempDir()}}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	began, done := time.Now(), make(chan int, 1)
+	go func() { done <- app.run(ctx) }()
+	testkit.Receive(t, "the call is asked for again", ended)
+	took := time.Since(began)
+	cancel()
+	<-done
+	if took < (enough-1)*streamPause/2 {
+		t.Errorf("asked %d times within %v: %s", enough, took, errOut.String())
 	}
 }

@@ -123,6 +123,7 @@ func (a *application) follow(ctx context.Context, r remote, id string) (json.Raw
 func (a *application) untilEnded(ctx context.Context, r remote, path string) (json.RawMessage, error) {
 	var away time.Time // since when no gateway answers; zero: one does
 	for last := ""; ; {
+		began := time.Now()
 		var record []byte
 		var err error
 		if last, err = a.showProgress(ctx, r, path+"/events", last); err == nil || isAway(err) {
@@ -148,6 +149,9 @@ func (a *application) untilEnded(ctx context.Context, r remote, path string) (js
 		}
 		if known.Status != registry.StatusPending && known.Status != registry.StatusExecuting {
 			return record, nil
+		}
+		if rest := streamPause - time.Since(began); rest > 0 { // the gateway, or a proxy, did not wait
+			_ = pause.For(ctx, rest)
 		}
 	}
 }

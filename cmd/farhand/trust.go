@@ -28,20 +28,24 @@ func (t *trust) tls() (*tls.Config, error) {
 		if t.config, t.err = trustFile(t.file); t.err == nil {
 			transport := http.DefaultTransport.(*http.Transport).Clone()
 			transport.TLSClientConfig = t.config.Clone() // the transport adds HTTP/2, which sockets cannot use
-			t.web = &http.Client{Transport: transport}
+			t.web = &http.Client{Transport: transport, CheckRedirect: stay}
 		}
 	})
 	return t.config, t.err
 }
 
-// client returns the HTTP client for requests to the gateway.
+// client returns the HTTP client for requests to the gateway. It follows no redirects: the token is only for the URL it
+// was given with, and a gateway must not cause other requests.
 func (t *trust) client() (*http.Client, error) {
 	config, err := t.tls()
 	if config == nil {
-		return http.DefaultClient, err
+		return &http.Client{CheckRedirect: stay}, err
 	}
 	return t.web, nil
 }
+
+// stay makes a redirect the answer to a request.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func trustFile(file string) (*tls.Config, error) {
 	text, err := os.ReadFile(file)

@@ -43,6 +43,7 @@ func newSender(c Config) *sender {
 		Transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, Protocols: &protocols, TLSClientConfig: cloned(c.tls),
 			MaxIdleConns: 1, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: c.timeout,
+			MaxResponseHeaderBytes: maxResponse,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // has headers
 	}}

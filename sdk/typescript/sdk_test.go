@@ -372,6 +372,17 @@ func TestReconnect(t *testing.T) {
 	startNode(t, string(text)).expect(t, "in time")
 }
 
+// TestHostileGateway: a gateway sends a file of the device nowhere else, and the device keeps no long id.
+func TestHostileGateway(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("testdata/hostile.mjs")
+	must(t, err)
+	p := startNode(t, string(text))
+	if line := testkit.Receive(t, "an answer", p.lines); line != "1 the gateway names no path of its own for the file" {
+		t.Errorf("%.200s", line)
+	}
+}
+
 // TestWebMCP offers the tools of a page in Chromium, as they come and go, and tells the page why a token is refused.
 // Two devices with one store take turns.
 func TestWebMCP(t *testing.T) {

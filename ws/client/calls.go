@@ -14,6 +14,7 @@ import (
 
 const (
 	maxPending      = 1024             // calls that run or wait for a slot; a gateway has far fewer in flight
+	maxPendingBytes = 64 << 20         // of these calls; beyond it, a call starts only alone
 	defaultDeadline = 30 * time.Second // of a request without deadline_ms
 
 	// deadlineGrace is how long the context of Call.Awaited lives beyond the deadline. Without it, a handler that gives
@@ -35,12 +36,24 @@ type calls struct {
 	done  sync.WaitGroup
 
 	mu      sync.Mutex
-	pending map[string]context.CancelCauseFunc
+	pending map[string]pending
+	held    int // bytes of pending
 	answers answers
 	journal *journal // nil: none
 	ended   bool     // Run ends: no call starts
 
 	slotsAsked map[string]chan<- *received // by call
+}
+
+// pending is a call that runs or waits.
+type pending struct {
+	cancel context.CancelCauseFunc
+	size   int // bytes that it holds
+}
+
+// isFull reports whether there is no room for another call of this size. c.mu must be held.
+func (c *calls) isFull(size int) bool {
+	return len(c.pending) >= maxPending || c.held+size > maxPendingBytes && len(c.pending) > 0
 }
 
 // reopen lets calls start, for a new Run.
@@ -70,14 +83,15 @@ func (c *calls) end(atMost time.Duration) {
 // startCall runs a call unless its id is known. A call that already runs continues. A call that was answered gets the
 // same answer again without running again.
 func (c *Client) startCall(ctx context.Context, f *received) {
-	if f.ID == "" {
-		c.cfg.log.Warn("call without an id ignored", "tool", f.Name)
+	if f.ID == "" || len(f.ID) > maxCallID { // ids are kept long after their calls
+		c.cfg.log.Warn("call without an id, or with a long one, ignored", "tool", truncate(f.Name, maxCallID))
 		return
 	}
 	timeout := defaultDeadline
 	if f.DeadlineMS != nil {
 		timeout = time.Duration(min(*f.DeadlineMS, maxDeadlineMS)) * time.Millisecond
 	}
+	size := len(f.ID) + len(f.Name) + len(f.Args) + len(f.Trace)
 	call := Call{ID: f.ID, Tool: f.Name, Args: f.Args, Deadline: time.Now().Add(timeout), Traceparent: f.Trace}
 	c.calls.mu.Lock()
 	if c.calls.ended {
@@ -86,7 +100,7 @@ func (c *Client) startCall(ctx context.Context, f *received) {
 	}
 	frame, answered := c.calls.answers.get(call.ID)
 	_, running := c.calls.pending[call.ID]
-	if answered || running || len(c.calls.pending) >= maxPending {
+	if answered || running || c.calls.isFull(size) {
 		c.calls.mu.Unlock()
 		switch {
 		case answered:
@@ -97,7 +111,8 @@ func (c *Client) startCall(ctx context.Context, f *received) {
 		return
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	c.calls.pending[call.ID] = cancel
+	c.calls.pending[call.ID] = pending{cancel, size}
+	c.calls.held += size
 	c.calls.done.Go(func() { // with the lock, so that end waits for it
 		defer cancel(nil)
 		ctx, stop := context.WithDeadline(ctx, call.Deadline.Add(lateLimit))
@@ -109,10 +124,10 @@ func (c *Client) startCall(ctx context.Context, f *received) {
 
 func (c *Client) cancelCall(id, reason string) {
 	c.calls.mu.Lock()
-	cancel := c.calls.pending[id]
+	call := c.calls.pending[id]
 	c.calls.mu.Unlock()
-	if cancel != nil {
-		cancel(fmt.Errorf("cancelled by the gateway: %s", reason))
+	if call.cancel != nil {
+		call.cancel(fmt.Errorf("cancelled by the gateway: %s", reason))
 	}
 }
 
@@ -200,6 +215,7 @@ func (c *Client) answer(id string, frame []byte) {
 		c.cfg.log.Error("answer not recorded", "call", id, "error", err)
 	}
 	c.calls.mu.Lock()
+	c.calls.held -= c.calls.pending[id].size
 	delete(c.calls.pending, id)
 	c.calls.forget(c.calls.answers.put(id, frame, now))
 	c.calls.mu.Unlock()

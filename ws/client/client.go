@@ -89,7 +89,7 @@ func New(address string, options ...Option) (*Client, error) {
 		cfg: cfg, url: u,
 		calls: calls{
 			slots:   make(chan struct{}, cfg.parallelism),
-			pending: make(map[string]context.CancelCauseFunc), slotsAsked: make(map[string]chan<- *received),
+			pending: make(map[string]pending), slotsAsked: make(map[string]chan<- *received),
 		},
 		ready: make(chan struct{}), offers: make(map[string]offer), asked: make(map[string]context.CancelCauseFunc),
 		session: cfg.session,

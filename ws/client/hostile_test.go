@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -67,5 +68,53 @@ func TestLongIDsOfCallsAreNotRemembered(t *testing.T) {
 	}
 	if lost := m.end(); len(lost) != 1 {
 		t.Errorf("%d calls are remembered", len(lost))
+	}
+}
+
+// Calls that wait hold a bounded part of the device's memory, and only ids as long as a gateway's are kept.
+func TestCallsThatWaitAreBounded(t *testing.T) {
+	t.Parallel()
+	const size = 4 << 20 // of a frame
+	started, end := make(chan struct{}, maxPending), make(chan struct{})
+	c, err := New("ws://127.0.0.1:1", WithTool(Tool{Name: "wait", Description: "x"},
+		func(context.Context, Call) (any, error) {
+			started <- struct{}{}
+			<-end
+			return nil, nil
+		}), WithParallelism(maxPending))
+	if err != nil {
+		t.Fatal(err)
+	}
+	args, id := `{"a":"`+strings.Repeat("x", size)+`"}`, 0
+	call := func(name string) {
+		id++
+		c.startCall(t.Context(), &received{ID: fmt.Sprint(name, id), Name: "wait", Args: []byte(args)})
+	}
+	for range 3 * maxPendingBytes / size {
+		call("c")
+	}
+	call(strings.Repeat("x", 1<<20))
+	c.calls.mu.Lock()
+	n, held := len(c.calls.pending), c.calls.held
+	c.calls.mu.Unlock()
+	if held > maxPendingBytes || n < maxPendingBytes/size-1 {
+		t.Errorf("%d calls wait, with %d bytes", n, held)
+	}
+	for range n {
+		<-started
+	}
+	close(end)
+	c.calls.done.Wait()
+	if c.calls.held != 0 {
+		t.Errorf("%d bytes are held without calls", c.calls.held)
+	}
+	args = `{"a":"` + strings.Repeat("x", 2*maxPendingBytes) + `"}`
+	call("alone")
+	c.calls.done.Wait()
+	<-started // one that is larger than all may be runs when it is the only one
+	for id := range c.calls.answers.byID {
+		if len(id) > maxCallID {
+			t.Errorf("an id of %d bytes is kept", len(id))
+		}
 	}
 }

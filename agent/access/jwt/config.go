@@ -89,7 +89,7 @@ func (c *Config) fill() error {
 	c.Retry = cmp.Or(c.Retry, DefaultRetry)
 	c.KeepStale = cmp.Or(c.KeepStale, DefaultKeepStale)
 	if c.Client == nil {
-		c.Client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error {
+		c.Client = &http.Client{Transport: newTransport(), CheckRedirect: func(*http.Request, []*http.Request) error {
 			return errors.New("the URL of the keys redirects; redirects are not followed")
 		}}
 	}
@@ -116,6 +116,23 @@ func (c *Config) fill() error {
 		errs = append(errs, CheckURL(c.KeySetURL))
 	}
 	return errors.Join(errs...)
+}
+
+// maxHeader bounds the header of an issuer's answer, in bytes. The default is 10 MiB.
+const maxHeader = 64 << 10
+
+// newTransport returns a transport for the requests to an issuer. It speaks HTTP/1.1 only: over HTTP/2 a server has its
+// client answer pings, also between two fetches. A replaced http.DefaultTransport is used unchanged.
+func newTransport() http.RoundTripper {
+	t, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		return http.DefaultTransport
+	}
+	t = t.Clone()
+	t.MaxResponseHeaderBytes = maxHeader
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetHTTP1(true)
+	return t
 }
 
 // CheckURL returns an error if keys must not be fetched from a URL: an attacker that can change the response in transit

@@ -2,10 +2,12 @@ package jwt_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -184,5 +186,29 @@ func TestKeysOfNoUse(t *testing.T) {
 	v.Close() // so that nothing is logged any more
 	if text := log.String(); !strings.Contains(text, "keys cannot be used") || strings.Contains(text, encode(secret)) {
 		t.Errorf("log: %s", text)
+	}
+}
+
+// An issuer cannot fill memory with a header, nor have the gateway answer HTTP/2 pings between two fetches.
+func TestHeadersOfAnIssuerAreBounded(t *testing.T) {
+	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{published("k", &makeSigners().rsa.PublicKey)}}
+	keys, err := json.Marshal(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"short": true, "long": false} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			for i := range 4 {
+				if name == "long" {
+					w.Header().Set(fmt.Sprint("X-", i), strings.Repeat("x", 32<<10))
+				}
+			}
+			_, _ = w.Write(keys)
+		}))
+		t.Cleanup(s.Close)
+		n, err := jwt.Probe(t.Context(), jwt.Settings{Issuer: issuer, Audience: audience, KeySetURL: s.URL}, false)
+		if (err == nil && n == 1) != want {
+			t.Errorf("%s headers: %d keys, %v", name, n, err)
+		}
 	}
 }

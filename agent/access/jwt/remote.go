@@ -40,6 +40,7 @@ func (r *remote[T]) close() {
 	r.stop()
 	r.mu.Unlock()
 	r.fetches.Wait()
+	r.cfg.Client.CloseIdleConnections()
 }
 
 // current returns the value, zero if there is no usable one. If it is missing or old, it starts a fetch in the

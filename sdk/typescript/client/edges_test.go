@@ -56,7 +56,7 @@ func (b *bad) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		value, rest, _ = strings.Cut(value, " ")
 		w.Header().Set(name, value)
 	}
-	w.WriteHeader(map[string]int{"200": 200, "202": 202, "204": 204, "404": 404, "409": 409, "429": 429, "502": 502,
+	w.WriteHeader(map[string]int{"200": 200, "202": 202, "204": 204, "302": 302, "404": 404, "409": 409, "429": 429, "502": 502,
 		"503": 503}[status])
 	_, _ = io.WriteString(w, rest)
 }
@@ -167,6 +167,12 @@ func TestBounds(t *testing.T) {
 		{"cancels again", "again", map[string][]string{cancel: {`404 {"code":"forbidden","detail":"x"}`, cancelled}},
 			"forbidden cancelled, 1 then 0 listeners", map[string]int{cancel: 2}},
 		{"another origin", "origin", nil, "TypeError TypeError", nil},
+		{"files elsewhere", "elsewhere", map[string][]string{
+			post: {`200 {"call_id":"c1","state":"succeeded","success":true,"output":"","parts":[` +
+				`{"type":"file","mime_type":"a/b","size":2,"url":"http://localhost:1/x"},` +
+				`{"type":"file","mime_type":"a/b","size":2,"url":"/blobs/away"}]}`},
+			"GET /blobs/away": {"302 Location=/blobs/inner x"}, "GET /blobs/inner": {"200 inner"},
+		}, "not_found redirected", map[string]int{"GET /blobs/inner": 0}},
 		{"a slow token", "token", nil, "enough", nil},
 		{"a failing token", "failing", nil, "no token", nil},
 	} {
@@ -191,7 +197,7 @@ func (tt edge) play(t *testing.T) {
 			t.Errorf("%s was requested %d times, want %d", route, len(all), n)
 		}
 		for _, one := range all {
-			if keyed := tt.does != "once" && tt.does != "file"; route == post && (one.Key != all[0].Key ||
+			if keyed := tt.does != "once" && tt.does != "file" && tt.does != "elsewhere"; route == post && (one.Key != all[0].Key ||
 				keyed != (one.Key != "")) {
 				t.Errorf("the keys are %+v", all)
 			}

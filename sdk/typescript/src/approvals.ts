@@ -56,7 +56,7 @@ export class Questions {
           args: frame["args"],
           text: text(frame["args_text"]),
           reason: text(frame["reason"]),
-          remarks: list(frame["remarks"]),
+          remarks: list<unknown>(frame["remarks"]).map(text),
           expires: new Date(Date.now() + left),
         },
         { signal: controller.signal },

@@ -8,6 +8,7 @@ import { answerOf, Part } from "./parts.js";
 import type { Offer } from "./tools.js";
 
 const mostPending = 1024; // that run or wait for their turn; a gateway has far fewer in flight
+const idLength = 256; // of a call, in characters, since ids are kept long after their calls; those of a gateway are shorter
 const acceptAfter = 200; // ms; a faster answer makes tool_call_accepted unnecessary
 const grace = 250; // ms of Call.awaited beyond the deadline, so as not to race the gateway's timer
 const messageBytes = 1 << 10; // that the gateway keeps
@@ -55,7 +56,7 @@ export class Calls {
   /** Takes a tool_call_request. A call that runs goes on, one that ran gets the same answer again. */
   start(frame: Received): void {
     const id = text(frame["id"]);
-    if (!id || this.#running.has(id)) return;
+    if (!id || id.length > idLength || this.#running.has(id)) return;
     if (this.answers.has(id)) {
       const again = failure(id, "This call was answered before. It is not run again.");
       return this.host.send(this.answers.frame(id) || again);
@@ -222,6 +223,8 @@ export class Calls {
       });
       const url = text(slot["url"]);
       if (!url) throw new Error(`the gateway takes no file: ${text(slot["error"])}`);
+      // Without the slash it could go on with the host's name or port, and so lead to another server.
+      if (!url.startsWith("/")) throw new Error("the gateway names no path of its own for the file");
       const response = await ask(
         this.host.address.base + url,
         { method: "PUT", headers: { "Content-Type": part.mimeType }, body: part.data, signal },

@@ -5,7 +5,7 @@ import { Chat } from "./chat.js";
 import { Emitter } from "./emitter.js";
 import { asError, FarhandError, messageOf } from "./errors.js";
 import {
-  bytes, defaultLimits, limitsOf, list, number, text, wait, type Received, type Rejection,
+  bytes, defaultLimits, limitsOf, number, rejections, text, wait, type Received, type Rejection,
 } from "./frames.js";
 import { Address } from "./http.js";
 import { serve, type Ended, type Link } from "./link.js";
@@ -391,7 +391,7 @@ export class DeviceCore extends Emitter<DeviceEvents> {
 
   #registered(link: Link, frame: Received): void {
     const registered = number(frame["registered"]);
-    const rejected = list<Rejection>(frame["rejected"]);
+    const rejected = rejections(frame["rejected"]);
     const names = new Set(rejected.map(({ name }) => name));
     this.#rejected = registered >= this.#offers.size
       ? rejected

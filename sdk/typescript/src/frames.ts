@@ -32,6 +32,11 @@ export interface Rejection {
   reason: string;
 }
 
+/** Returns the rejections of a frame. What is none is left out: nothing catches an error of the socket's reader. */
+export const rejections = (value: unknown): Rejection[] =>
+  list<Partial<Record<keyof Rejection, unknown>> | null>(value)
+    .flatMap((one) => (one ? [{ name: text(one.name), reason: text(one.reason) }] : []));
+
 /** Received is a frame of the gateway. Its type says which fields it has. */
 export interface Received {
   readonly type: string;

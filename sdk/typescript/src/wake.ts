@@ -27,5 +27,5 @@ export interface Wake {
 export function wakeOffer(field: unknown): WakeOffer | undefined {
   if (typeof field !== "object" || field === null) return undefined;
   const { kinds, vapid_public_key } = field as Record<string, unknown>;
-  return { kinds: list<string>(kinds), vapidPublicKey: text(vapid_public_key) };
+  return { kinds: list<unknown>(kinds).map(text), vapidPublicKey: text(vapid_public_key) };
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from farhand.device import DeviceError, FileStore, MemoryStore, SyncCall
+from farhand.device import DeviceError, FileStore, MemoryStore, SyncCall, file
 from farhand.device.answers import Answers
 from farhand.device.calls import Calls, failure
 from farhand.device.frames import Limits
@@ -182,6 +182,55 @@ class PlainFunctions(unittest.IsolatedAsyncioTestCase):
             calls_of(host, store).start(frame("1", "effect"))
             self.assertEqual((await host.answer())["error"], "no space left")
         self.assertEqual(ran, [])
+
+
+class Hostile(unittest.IsolatedAsyncioTestCase):
+    """A gateway that means harm."""
+
+    async def test_elsewhere(self) -> None:
+        """A file goes to no address that continues the gateway's host or port."""
+        asked = []
+
+        class Gateway:
+            """Notes where files go to."""
+
+            async def put(self, path: str, *_: Any) -> None:
+                """Notes a path."""
+                asked.append(path)
+
+        def big() -> Any:
+            """Return a file."""
+            return file(b"x" * (3 << 20), "video/mp4")
+
+        host = Host(big)
+        host.gateway = Gateway()
+        calls = calls_of(host)
+        for id, url in enumerate(
+            ["0/x", ".example.com/x", "@127.0.0.1/x", ":22/x", "http://127.0.0.1/x", "/uploads/x"]
+        ):
+            calls.start(frame(str(id), "big"))
+            while (await asyncio.wait_for(host.sent.get(), 30))["type"] != "upload_request":
+                pass
+            calls.slot({"type": "upload_slot", "id": str(id), "url": url})
+            answer = await host.answer()
+            self.assertEqual(
+                answer.get("error"), None if url[0] == "/" else "the gateway names no path of its own for the file"
+            )
+        self.assertEqual(asked, ["/uploads/x"])
+
+    async def test_long_ids(self) -> None:
+        """Calls with ids that are longer than a gateway's are ignored."""
+
+        def ping() -> str:
+            """Answer."""
+            return "pong"
+
+        host = Host(ping)
+        calls = calls_of(host)
+        calls.start(frame("x" * (1 << 20), "ping"))
+        calls.start(frame("1", "ping"))
+        self.assertEqual((await host.answer())["id"], "1")
+        self.assertNotIn("x" * (1 << 20), calls.answers)
 
 
 class Kept(unittest.IsolatedAsyncioTestCase):

@@ -1,4 +1,4 @@
-import { errorOfResponse, FarhandError, unreachable } from "./errors.js";
+import { errorOf, errorOfResponse, FarhandError, unreachable } from "./errors.js";
 import { before, now, passing, persist } from "./wait.js";
 
 /** Settings of a client. */
@@ -84,10 +84,14 @@ export class Http {
     return this.#request(method, path, { ...asking, headers }, (response) => Promise.resolve(response));
   }
 
-  /** load fetches a link of the gateway without the token, since the link is the permission. */
-  load(url: URL, signal?: AbortSignal): Promise<ArrayBuffer> {
+  /**
+   * load fetches a link of the gateway without the token, since the link is the permission. It fetches nothing from
+   * elsewhere: a gateway must not cause requests in the program's network.
+   */
+  async load(url: URL, signal?: AbortSignal): Promise<ArrayBuffer> {
+    if (url.origin !== this.#base.origin) throw errorOf(`${url.origin} is not the gateway`, { code: "not_found" });
     return this.#within({ signal, within: loading }, async (signal) => {
-      const response = await this.#fetch(url, { signal, credentials: "omit" });
+      const response = await this.#fetch(url, { signal, credentials: "omit", redirect: "error" });
       if (!response.ok) throw await errorOfResponse(response);
       return response.arrayBuffer();
     });

@@ -53,6 +53,11 @@ const things = {
     const failure = (path) => farhand.request("GET", path).catch((error) => error.name);
     return { output: `${await failure("https://127.0.0.1:1/x")} ${await failure("///127.0.0.1:1/x")}` };
   },
+  async elsewhere() {
+    const { parts } = await farhand.call("work", {}, { idempotencyKey: false });
+    const codes = parts.map((part) => part.bytes().then(() => "fetched", ({ code, cause }) => cause ? "redirected" : code));
+    return { output: (await Promise.all(codes)).join(" ") };
+  },
   async token() {
     const slow = new Farhand(url, { token: () => new Promise(() => {}) });
     setTimeout(enough, 100);

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .tools import Offer
 
 _MOST_PENDING = 1024  # calls that run or wait for their turn; a gateway has far fewer in flight
+_ID_LENGTH = 256  # characters of a call's id, which is kept long after it; those of a gateway are shorter
 _ACCEPT_AFTER = 0.2  # seconds; a faster answer makes tool_call_accepted unnecessary
 _GRACE = 0.25  # seconds beyond the deadline, so as not to race the gateway's timer
 _SLOT_TIMEOUT = 30.0  # seconds in which the gateway must answer an upload_request
@@ -88,7 +89,7 @@ class Calls:
     def start(self, frame: Frame) -> None:
         """Takes a tool_call_request. A call that runs goes on, one that ran gets the same answer again."""
         id = text(frame.get("id"))
-        if not id or id in self._running:
+        if not id or len(id) > _ID_LENGTH or id in self._running:
             return
         if id in self.answers:
             again = failure(id, "This call was answered before. It is not run again.")
@@ -241,6 +242,8 @@ class Calls:
             if not url:
                 problem = text(slot.get("error"))
                 raise DeviceError(text(slot.get("code")) or "refused", f"the gateway takes no file: {problem}")
+            if not url.startswith("/"):  # it could go on with the host's name or port, and so lead to another server
+                raise DeviceError("refused", "the gateway names no path of its own for the file")
             await self._host.gateway.put(url, part.mime_type, part.data, length)
         return Part(part.type, part.mime_type, part.data, part.name, url)
 

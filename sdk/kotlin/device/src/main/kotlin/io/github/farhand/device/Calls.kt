@@ -92,7 +92,7 @@ internal class Calls(
     /** Takes a `tool_call_request`. A call that runs goes on, one that ran gets the same answer again. */
     fun start(scope: CoroutineScope, frame: JsonObject) {
         val id = frame["id"].text()
-        if (id.isEmpty() || id in running) return
+        if (id.isEmpty() || id.length > ID_LENGTH || id in running) return
         val again = answers.frame(id)
         if (again != null || running.size >= MOST_PENDING) {
             host.send(again ?: failure(id, "the device has too many calls waiting"))
@@ -229,6 +229,8 @@ internal class Calls(
             checkNotNull(slot) { "the gateway named no address for the file in time" }
             val url = slot["url"].text()
             check(url.isNotEmpty()) { "the gateway takes no file: ${slot["error"].text()}" }
+            // Without the slash it could go on with the host's name or port, and so lead to another server.
+            check(url.startsWith("/")) { "the gateway names no path of its own for the file" }
             host.put(url, part)
             return part.uploadedTo(url)
         } finally {
@@ -270,6 +272,7 @@ internal class Calls(
 
     private companion object {
         const val MOST_PENDING = 1024 // a gateway has far fewer in flight
+        const val ID_LENGTH = 256 // of a call, kept long after it; those of a gateway are shorter
         const val DEFAULT_DEADLINE = 30_000.0 // ms
         const val MESSAGE_BYTES = 1L shl 10 // that the gateway keeps
         const val CHUNK_BYTES = 64L shl 10 // that the gateway takes
