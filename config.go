@@ -59,7 +59,7 @@ type Config struct {
 	BlobURL        Secret        `env:"BLOB_URL" doc:"Store of files that tools return and callers upload: file:///folder, s3://bucket?region=…, or none. Empty: a folder in the user's cache for one process; none for a fleet, which needs a shared store."`
 	BlobLife       time.Duration `env:"BLOB_TTL" envDefault:"1h" doc:"Lifetime of a file's link."`
 	MaxUpload      ByteSize      `env:"MAX_UPLOAD" envDefault:"64MiB" doc:"Largest file that a tool may return."`
-	BlobBytes      ByteSize      `env:"BLOB_BYTES" envDefault:"1GiB" doc:"Bytes of stored files per tenant, in at most 1,000 files. A session may use an eighth of both."`
+	BlobBytes      ByteSize      `env:"BLOB_BYTES" envDefault:"1GiB" doc:"Bytes of stored files per tenant, in at most 1,000 files. A session, or a device with its own credential, may use an eighth of both, a user half."`
 
 	// HTTP limits what requests and answers take.
 	HTTP api.Limits
@@ -73,7 +73,7 @@ type Config struct {
 	MaxSchema      ByteSize      `env:"MAX_SCHEMA" envDefault:"64KiB" doc:"Size of a tool's parameters schema."`
 	MaxSchemaDepth int           `env:"MAX_SCHEMA_DEPTH" envDefault:"32" doc:"Nesting depth of a tool's parameters schema."`
 	MaxDescription int           `env:"MAX_DESCRIPTION" envDefault:"1024" doc:"Characters of a tool's description that are stored."`
-	FrameRate      float64       `env:"FRAME_RATE" envDefault:"500" doc:"WebSocket frames per second of one device, including fragments, pings and pongs. Answers to open calls are free. Reconnecting does not reset it."`
+	FrameRate      float64       `env:"FRAME_RATE" envDefault:"500" doc:"WebSocket frames per second of one device, including fragments, pings and pongs. Answers to open calls are free. Reconnecting does not reset it. All sessions of a device with its own credential share four times this, and so the other rates of a session."`
 	FrameBurst     float64       `env:"FRAME_BURST" envDefault:"1000" doc:"WebSocket frames one device may send in a burst."`
 	MessageTimeout time.Duration `env:"MESSAGE_TIMEOUT" envDefault:"30s" doc:"Time limit of a WebSocket message, from first to last byte."`
 	MaxUnfinished  ByteSize      `env:"MAX_UNFINISHED" envDefault:"64MiB" doc:"Bytes of incomplete or unhandled WebSocket messages on this pod, at least four times the longest message. Above it, the tenant with most of them loses connections, oldest message first."`
@@ -95,10 +95,10 @@ type Config struct {
 	AuditTTL       time.Duration `env:"AUDIT_TTL" envDefault:"2160h" doc:"How long a tenant's audit log is stored after its last line."`
 	AuditCap       int           `env:"AUDIT_CAP" envDefault:"1000000" doc:"Audit log lines per tenant, approximately."`
 	AuditBytes     ByteSize      `env:"AUDIT_BYTES" envDefault:"256MiB" doc:"Bytes of these lines, approximately."`
-	CallBytes      ByteSize      `env:"CALL_BYTES" envDefault:"512MiB" doc:"Bytes of call records, logs and outputs stored per tenant by all pods, an eighth per session. Half may be added at once, the rest over FARHAND_RETENTION. Beyond it, calls that need a record get 429, and other calls' outputs are cut and marked."`
+	CallBytes      ByteSize      `env:"CALL_BYTES" envDefault:"512MiB" doc:"Bytes of call records, logs and outputs stored per tenant by all pods, an eighth per session or device with its own credential, half per user. Half may be added at once, the rest over FARHAND_RETENTION. Beyond it, calls that need a record get 429, and other calls' outputs are cut and marked."`
 	CallLog        ByteSize      `env:"CALL_LOG" envDefault:"1MiB" doc:"Bytes stored of a call's progress reports, at most 3MiB. With its output, a call adds at most 8 MB to the store."`
-	NewToolBytes   ByteSize      `env:"NEW_TOOL_BYTES" envDefault:"64MiB" doc:"Bytes of new tool definitions per tenant over twice FARHAND_SESSION_TTL, half of them at once, an eighth per session. Definitions that a device already offers are free."`
-	OfferedBytes   ByteSize      `env:"MAX_OFFERED_BYTES" envDefault:"512MiB" doc:"Bytes of tool definitions offered on this pod, at most half per tenant. Equal definitions of a tenant count once. Further tools are rejected."`
+	NewToolBytes   ByteSize      `env:"NEW_TOOL_BYTES" envDefault:"64MiB" doc:"Bytes of new tool definitions per tenant over twice FARHAND_SESSION_TTL, half of them at once, an eighth per session or device with its own credential, half per user. Definitions that a device already offers are free."`
+	OfferedBytes   ByteSize      `env:"MAX_OFFERED_BYTES" envDefault:"512MiB" doc:"Bytes of tool definitions offered on this pod, with what OpenClaw nodes declare and the names of tools at MCP devices, at most half per tenant. Equal definitions of a tenant count once. Further tools are rejected."`
 
 	PairedRetention time.Duration `env:"PAIRED_RETENTION" envDefault:"720h" doc:"How long a paired device, or one that its token names, is remembered after it was last connected: its name, labels and tools. Calls can wait for a device that is remembered (docs/devices.md)."`
 	DeviceRetention string        `env:"DEVICE_RETENTION" envDefault:"24h" doc:"The same for other devices with a device_id. 0: they are not remembered."`

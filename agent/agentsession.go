@@ -143,5 +143,7 @@ func (noWorkspace) Open(context.Context) (sandbox.Workspace, error) {
 type Files interface {
 	// Store stores the data of a part of the result of a call, and returns the part with an expiring link instead. It
 	// fails if there is no room. It must be safe for concurrent use.
-	Store(ctx context.Context, key registry.Key, callID string, p registry.Part) (registry.Part, error)
+	Store(
+		ctx context.Context, key registry.Key, owner registry.BlobOwner, callID string, p registry.Part,
+	) (registry.Part, error)
 }

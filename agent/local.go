@@ -207,7 +207,7 @@ func (i *Invoker) fitParts(ctx context.Context, inv *Invocation, parts []registr
 func (i *Invoker) linkPart(ctx context.Context, inv *Invocation, p registry.Part) registry.Part {
 	if i.cfg.Files != nil {
 		key := registry.Key{Tenant: inv.Caller.Tenant, Session: inv.Conversation.Session}
-		stored, err := i.cfg.Files.Store(ctx, key, inv.CallID, p)
+		stored, err := i.cfg.Files.Store(ctx, key, inv.Caller.FileOwner(), inv.CallID, p)
 		if err == nil {
 			return stored
 		}

@@ -40,13 +40,13 @@ func filesFleet(t *testing.T) (f *fleet, keep, slot func(of string, data []byte)
 	}
 	keep = func(of string, data []byte) string {
 		p := registry.Part{Type: registry.PartFile, MIMEType: "video/mp4", Name: "clip.mp4", Data: data}
-		p, err := files.Store(t.Context(), key(of), "c", p)
+		p, err := files.Store(t.Context(), key(of), registry.BlobOwner{}, "c", p)
 		f.must(err)
 		return p.URL
 	}
 	slot = func(of string, data []byte) string {
 		p := registry.Part{Type: registry.PartFile, MIMEType: "video/mp4", Size: int64(len(data))}
-		s, err := files.Reserve(t.Context(), key(of), "c", p, time.Minute)
+		s, err := files.Reserve(t.Context(), key(of), registry.BlobOwner{}, "c", p, time.Minute)
 		f.must(err)
 		return s.URL
 	}

@@ -114,7 +114,7 @@ func uploadSlowly(t *testing.T, dir string, every time.Duration) {
 	defer func() { _ = server.Close(); <-served }()
 	reserve := func() (registry.UploadSlot, error) {
 		part := registry.Part{Type: registry.PartFile, MIMEType: "video/mp4", Size: size}
-		return files.Reserve(t.Context(), registry.Key{Tenant: "t", Session: "s"}, "c", part, time.Minute)
+		return files.Reserve(t.Context(), registry.Key{Tenant: "t", Session: "s"}, registry.BlobOwner{}, "c", part, time.Minute)
 	}
 	slot, err := reserve()
 	if err != nil {

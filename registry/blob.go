@@ -53,6 +53,7 @@ type Blob struct {
 	Object    string    `json:"object"` // its name in the bucket
 	Tenant    string    `json:"tenant"`
 	SessionID string    `json:"session_id"`
+	Owner     BlobOwner `json:"owner,omitzero"` // whose sessions share a quota; zero: none
 	CallID    string    `json:"call_id"`
 	MIMEType  string    `json:"mime_type"`
 	Name      string    `json:"name,omitempty"`
@@ -70,7 +71,7 @@ type Blob struct {
 type BlobStore interface {
 	// ReserveBlob stores a blob for life: in its state or, if it has none, open. The bytes of a link do not count. limit
 	// is the tenant's quota in bytes. It fails with CodeRateLimited if the tenant would exceed limit or has MaxBlobs, or
-	// if the session would exceed an eighth of either quota. It sets the generation, except of a link.
+	// if the session would exceed an eighth of either quota, or all sessions of the owner its share. It sets the generation, except of a link.
 	ReserveBlob(ctx context.Context, b Blob, limit int64, life time.Duration) error
 
 	// TakeBlob marks an open blob as taken. If several callers race, one succeeds; the others get ErrNoBlob.
@@ -124,6 +125,21 @@ var (
 
 // BlobShare is the divisor of a tenant's quota of bytes and files that gives one session's quota.
 const BlobShare = 8
+
+// BlobOwner is the user whose sessions share a quota of files or, if there is none, the device that its credential
+// names. They can have sessions with any number of ids. Zero: neither.
+type BlobOwner struct {
+	User   string `json:"user,omitempty"`   // half of the tenant's quota
+	Device string `json:"device,omitempty"` // an eighth, as one session
+}
+
+// Share returns the divisor of the tenant's quota that gives the owner's.
+func (o BlobOwner) Share() int64 {
+	if o.User != "" {
+		return 2
+	}
+	return BlobShare
+}
 
 // PartType says how a Part is shown.
 type PartType string

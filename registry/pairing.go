@@ -87,6 +87,10 @@ type Setup struct {
 
 	UsedBy string `json:"used_by,omitempty"` // the device id of the only node that may use it; empty: not used
 
+	// Credential is the id of the credential that the node last got with it. Once that is revoked, the code is void.
+	// Empty: it got none yet.
+	Credential string `json:"credential,omitempty"`
+
 	CreatedAt time.Time `json:"created_at"` // by the store's clock
 	ExpiresAt time.Time `json:"expires_at"`
 }
@@ -177,6 +181,10 @@ type PairingStore interface {
 	// UseSetup binds a setup code to a device id and returns it. The first device counts; it may use the code again. For
 	// another, and for an unknown or expired code, it fails with ErrNoSetup.
 	UseSetup(ctx context.Context, digest, deviceID string) (Setup, error)
+
+	// PairSetup notes the credential that the node of a setup code got. For an unknown or expired code it fails with
+	// ErrNoSetup.
+	PairSetup(ctx context.Context, digest, credential string) error
 
 	// PutNonce keeps a nonce for an owner, for life. An owner is a credential and its caller, or a question to an MCP
 	// client. All nonces of one owner have about the same life.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/ws"
@@ -137,6 +138,29 @@ func (d *device) expectDone(text string) {
 	if got := d.expect("done"); got["full_response"] != text {
 		d.t.Fatalf("got %v, want %q", got, text)
 	}
+}
+
+// A user whose devices send long messages leaves room for those of others of its tenant.
+func TestMessagesOfAUserAreBounded(t *testing.T) {
+	t.Parallel()
+	g, agent := newTalkative(t, func(c *ws.Config) {
+		c.Auth, c.MaxUnfinished, c.MaxFrame = auth.AuthenticatorFunc(byTenantAndUser), 160<<10, 40<<10
+	})
+	dial := func(user, session string) *device {
+		d := g.dialAs("t/"+user, query("session_id", session))
+		d.expect("session_start")
+		return d
+	}
+	said := strings.Repeat("x", 30<<10)
+	first, second, ann := dial("eve", "first"), dial("eve", "second"), dial("ann", "third")
+	first.ask(said)
+	turn := agent.next(t)
+	second.ask(said)
+	second.expectError("SESSION_BUSY", "memory for messages")
+	ann.ask(said)
+	agent.next(t).finish("done")
+	ann.expectDone("done")
+	turn.finish("done")
 }
 
 // The bytes of messages whose turns run or wait are bounded, whatever number of devices they come from: a message may

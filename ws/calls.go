@@ -192,8 +192,10 @@ func (c *conn) failAnswer(id string, bad *fields.Error) {
 
 // Uploads stores files that are too large for a result. *blobs.Service implements it.
 type Uploads interface {
-	// Reserve creates an upload slot for one file of a running call. left is how long the caller still waits.
-	Reserve(ctx context.Context, key registry.Key, call string, p registry.Part, left time.Duration,
+	// Reserve creates an upload slot for one file of a running call, in the quotas of its session and of an owner. left is
+	// how long the caller still waits.
+	Reserve(
+		ctx context.Context, key registry.Key, owner registry.BlobOwner, call string, p registry.Part, left time.Duration,
 	) (registry.UploadSlot, error)
 
 	// Link returns a part that names a slot, with the URL to read the file from. CodeInvalidResult means that the part
@@ -221,7 +223,7 @@ func (c *conn) reserve(ctx context.Context, call string, p registry.Part) (regis
 		return registry.UploadSlot{}, registry.Errorf(registry.CodeCallNotFound, "This session runs no call with "+
 			"this id.")
 	}
-	return c.server.cfg.Uploads.Reserve(ctx, c.local.Session().Key, call, p, left)
+	return c.server.cfg.Uploads.Reserve(ctx, c.local.Session().Key, c.who.FileOwner(), call, p, left)
 }
 
 func (c *conn) uploadedResult(ctx context.Context, f *toolResultFrame) error {

@@ -8,7 +8,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/ws/internal/fields"
@@ -47,13 +46,13 @@ func (c *conn) ask(a chat.Ask) error {
 	a.Key = s.Key
 	a.Debug = a.Debug && !c.server.cfg.IgnoreDebug
 	a.Caller = *c.who // as authenticated; the device cannot change it
-	a.Caller.Source = c.budget.device.source
+	a.Caller.Source = c.budget.session.device.source
 	a.Owner = registry.Owner{UserID: s.UserID, DeviceID: s.DeviceID, Bound: s.Bound}
 	a.Format = chat.FormatMarkdown
 	if c.plain {
 		a.Format = chat.FormatPlain
 	}
-	place, err := c.server.asks.Try(share.Owner{Tenant: c.who.Tenant}, int64(len(a.Content)))
+	place, err := c.server.asks.Try(owner(c.who, c.server.cfg.MaxUnfinished), int64(len(a.Content)))
 	if err != nil {
 		return errTooLong
 	}

@@ -132,7 +132,7 @@ func TestMessagesThatWaitAreForgottenWithTheLastTurn(t *testing.T) {
 // A tenant whose long frames all wait to be decoded does not keep that of another tenant waiting for all of them.
 func TestTenantsTakeTurnsToBeDecoded(t *testing.T) {
 	s := connWithoutSocket(t, Config{}).server
-	huge, err := s.acquireDecodeSlot("greedy", hugeFrame)
+	huge, err := s.acquireDecodeSlot(share.Owner{Tenant: "greedy"}, hugeFrame)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestTenantsTakeTurnsToBeDecoded(t *testing.T) {
 	held, decoded := holdDecoding(s.decoding), make(chan string, 4)
 	for i, tenant := range []string{"greedy", "greedy", "greedy", "honest"} {
 		go func() {
-			slot, err := s.acquireDecodeSlot(tenant, longFrame)
+			slot, err := s.acquireDecodeSlot(share.Owner{Tenant: tenant}, longFrame)
 			if err != nil {
 				tenant = err.Error()
 			}

@@ -28,7 +28,8 @@ type conn struct {
 	who        *auth.Identity // identity of its credential; never changes
 	socket     *share.Grant   // its place among the connections
 	attributes attributes
-	unwatch    func() // stops watching who; nil: not watched
+	toolNames  *share.Grant // bytes of the names that its tools have at an MCP device; nil: few
+	unwatch    func()       // stops watching who; nil: not watched
 	wire       corkedConn
 	out        outbox
 
@@ -54,6 +55,7 @@ type conn struct {
 	introduced   bool            // the first frame has arrived
 	fresh        bool            // the server made the session's id; connect may name another
 	shownWaiting bool            // the approvals that wait for its person were shown
+	nameBytes    int             // of toolNames
 	compiled     []int32         // bytes of the compiled schema of each tool, in the order of local.Tools
 	unpaired     string          // a device id that was not paired when Server.pairings was unpairedAt
 	unpairedAt   int64
@@ -62,7 +64,7 @@ type conn struct {
 	// reader, and goroutines it waits for, may read it without mu. All other goroutines read it under mu.
 	local *routing.LocalSession
 
-	budget *deviceBudget
+	budget budget
 	intake intakePlace
 
 	unacknowledged atomic.Int64 // answers of the device that are not acknowledged yet
@@ -112,7 +114,7 @@ func (s *Server) newConn(begin opening) *conn {
 	}
 	c.out.writer, c.out.limit = c, s.cfg.MaxOutbound
 	c.wire.owner = c
-	c.budget = s.budgets.acquire(device{begin.session.Key, begin.source})
+	c.budget = s.budgets.acquire(begin.session.Key, begin.source, begin.who)
 	return c
 }
 

@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/access/auth"
-	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/ws/internal/fields"
 )
 
 // Work limits the cost of devices beyond their number of frames. Its unit is one frame. A device that has spent too
@@ -47,8 +45,20 @@ const (
 	labelBurst = 160 // enough to replace one set of labels and restore it
 )
 
+// A credential that names its device can open sessions with any number of ids. All of them together have this many
+// times the limits of one session.
+const sessionsOfDevice = 4
+
 type limits struct {
 	frames, work, floor, definitions, labels auth.Limit
+}
+
+// times returns the limits of n sessions together.
+func (l limits) times(n float64) limits {
+	for _, one := range [...]*auth.Limit{&l.frames, &l.work, &l.floor, &l.definitions, &l.labels} {
+		one.Rate, one.Burst = n*one.Rate, n*one.Burst
+	}
+	return l
 }
 
 func newLimits(cfg *Config) limits {
@@ -78,17 +88,89 @@ func (s *Server) Limits() registry.DeviceLimits {
 }
 
 // device identifies a budget. Another source with the same session id gets another budget, so it cannot spend the real
-// device's.
+// device's. The budget of all sessions of a holder has neither a session nor a source.
 type device struct {
 	key    registry.Key
 	source netip.Prefix
+	holder string
 }
 
-// deviceBudget holds the token buckets of a device. It outlives the device's connections, so reconnecting does not
-// refill it. It is safe for concurrent use.
+// deviceOf identifies the budget of a session.
+func deviceOf(key registry.Key, source netip.Prefix) device { return device{key: key, source: source} }
+
+// holderOf identifies the budget of all sessions of a device that its credential names. ok is false for other
+// credentials: they may serve a fleet.
+func holderOf(who *auth.Identity) (d device, ok bool) {
+	return device{key: registry.Key{Tenant: who.Tenant}, holder: who.Holder()}, who.Device != ""
+}
+
+// budget is what a connection spends from: the budget of its session and, if its credential names the device, that of
+// all sessions of the device. It is safe for concurrent use.
+type budget struct {
+	session *deviceBudget
+	device  *deviceBudget // nil: none
+}
+
+// take takes n of a bucket of each budget. If one has fewer, it takes none and returns false.
+func (b budget) take(of func(*deviceBudget) (*auth.Bucket, auth.Limit), n int) bool {
+	if b.device != nil && !b.device.take(of, float64(n)) {
+		return false
+	}
+	if b.session.take(of, float64(n)) {
+		return true
+	}
+	if b.device != nil {
+		b.device.giveBack(of, float64(n))
+	}
+	return false
+}
+
+func (b budget) takeFrames(n int) bool      { return b.take((*deviceBudget).frameBucket, n) }
+func (b budget) takeDefinitions(n int) bool { return b.take((*deviceBudget).definitionBucket, n) }
+func (b budget) takeListing(n int) bool     { return b.take((*deviceBudget).listingBucket, n) }
+
+// takeLabels takes the number of changes from the session's current labels to the given ones. If fewer remain, it takes
+// none and returns false. A device that reconnects with the same labels changes nothing.
+func (b budget) takeLabels(labels map[string]string) bool {
+	hashes, changes := b.session.compareLabels(labels)
+	if !b.take((*deviceBudget).labelBucket, changes) {
+		return false
+	}
+	b.session.setLabels(hashes)
+	b.spend(unitsPerLabel * float64(changes)) // delays the next read
+	return true
+}
+
+// spend takes units of work and returns how long to pause before the next read from the device.
+func (b budget) spend(units float64) time.Duration {
+	pause, free := b.session.spend(units)
+	if b.device != nil {
+		wait, within := b.device.spend(units)
+		pause, free = max(pause, wait), free && within
+	}
+	if free {
+		return pause
+	}
+	return max(pause, b.session.owner.sources.Spend(b.session.device.source, units))
+}
+
+// refund returns the cost of an answer to an open call, because the gateway asked for it.
+func (b budget) refund(frames int, units float64) {
+	rest := b.session.refund(frames, units)
+	if b.device != nil {
+		rest = max(rest, b.device.refund(frames, units))
+	}
+	if rest > 0 {
+		b.session.owner.sources.Refund(b.session.device.source, rest)
+	}
+}
+
+// deviceBudget holds the token buckets of a session, or of a device with all its sessions. It outlives connections, so
+// reconnecting does not refill it. It is safe for concurrent use.
 type deviceBudget struct {
 	device device
 	owner  *deviceBudgets
+	limits *limits
 
 	// Guarded by the lock of deviceBudgets.
 	users int           // connections that use it now
@@ -101,62 +183,61 @@ type deviceBudget struct {
 	labelHashes                              map[uint64]struct{} // hashes of the device's current labels
 }
 
-func (a *deviceBudget) takeFrames(n int) bool {
-	return a.take(&a.frames, a.owner.limits.frames, n)
+func (a *deviceBudget) frameBucket() (*auth.Bucket, auth.Limit) { return &a.frames, a.limits.frames }
+func (a *deviceBudget) definitionBucket() (*auth.Bucket, auth.Limit) {
+	return &a.definitions, a.limits.definitions
 }
+func (a *deviceBudget) listingBucket() (*auth.Bucket, auth.Limit) {
+	return &a.listings, a.limits.definitions
+}
+func (a *deviceBudget) labelBucket() (*auth.Bucket, auth.Limit) { return &a.labels, a.limits.labels }
 
 // take takes n of a bucket. If fewer remain, it takes none and returns false.
-func (a *deviceBudget) take(b *auth.Bucket, l auth.Limit, n int) bool {
+func (a *deviceBudget) take(of func(*deviceBudget) (*auth.Bucket, auth.Limit), n float64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return b.Take(l, a.owner.now(), float64(n))
+	bucket, limit := of(a)
+	return bucket.Take(limit, a.owner.now(), n)
+}
+
+// giveBack returns n to a bucket.
+func (a *deviceBudget) giveBack(of func(*deviceBudget) (*auth.Bucket, auth.Limit), n float64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	bucket, _ := of(a)
+	bucket.Refund(n)
 }
 
 // hasFrames reports whether at least a tenth of the burst remains. It takes nothing.
 func (a *deviceBudget) hasFrames() bool {
-	l := a.owner.limits.frames
-	least := l.Burst / 10
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.frames.Take(l, a.owner.now(), least) {
+	least := a.limits.frames.Burst / 10
+	if !a.take((*deviceBudget).frameBucket, least) {
 		return false
 	}
-	a.frames.Refund(least)
+	a.giveBack((*deviceBudget).frameBucket, least)
 	return true
 }
 
-func (a *deviceBudget) takeDefinitions(n int) bool {
-	return a.take(&a.definitions, a.owner.limits.definitions, n)
-}
-
-func (a *deviceBudget) takeListing(n int) bool {
-	return a.take(&a.listings, a.owner.limits.definitions, n)
-}
-
-// takeLabels takes the number of changes from the device's current labels to the given ones. If fewer remain, it takes
-// none and returns false. A device that reconnects with the same labels changes nothing.
-func (a *deviceBudget) takeLabels(labels map[string]string) bool {
-	hashes := make(map[uint64]struct{}, len(labels))
+// compareLabels returns the hashes of labels, and how many differ from the session's current ones.
+func (a *deviceBudget) compareLabels(labels map[string]string) (hashes map[uint64]struct{}, changes int) {
+	hashes = make(map[uint64]struct{}, len(labels))
 	for k, v := range labels {
 		hashes[maphash.Comparable(a.owner.seed, [2]string{k, v})] = struct{}{}
 	}
 	a.mu.Lock()
-	changes := 0
+	defer a.mu.Unlock()
 	for h := range hashes {
 		if _, unchanged := a.labelHashes[h]; !unchanged {
 			changes++
 		}
 	}
-	changes += len(a.labelHashes) - (len(hashes) - changes)
-	ok := a.labels.Take(a.owner.limits.labels, a.owner.now(), float64(changes))
-	if ok {
-		a.labelHashes = hashes
-	}
-	a.mu.Unlock()
-	if ok {
-		a.spend(unitsPerLabel * float64(changes)) // delays the next read
-	}
-	return ok
+	return hashes, changes + len(a.labelHashes) - (len(hashes) - changes)
+}
+
+func (a *deviceBudget) setLabels(hashes map[uint64]struct{}) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.labelHashes = hashes
 }
 
 // storeUnits returns the work of a frame for which the store is used.
@@ -178,36 +259,31 @@ func storeUnits(frame any) float64 {
 	}
 }
 
-// spend takes units of work and returns how long to pause before the next read from the device.
-func (a *deviceBudget) spend(units float64) time.Duration {
-	now, l := a.owner.now(), &a.owner.limits
+// spend takes units of work. It returns how long to pause before the next read, and whether the work is within the
+// minimum of the budget.
+func (a *deviceBudget) spend(units float64) (pause time.Duration, within bool) {
+	now := a.owner.now()
 	a.mu.Lock()
-	pause := a.work.Spend(l.work, now, units)
-	free := a.floor.Take(l.floor, now, units)
-	a.mu.Unlock()
-	if free {
-		return pause
-	}
-	return max(pause, a.owner.sources.Spend(a.device.source, units))
+	defer a.mu.Unlock()
+	return a.work.Spend(a.limits.work, now, units), a.floor.Take(a.limits.floor, now, units)
 }
 
-// refund returns the cost of an answer to an open call, because the gateway asked for it.
-func (a *deviceBudget) refund(frames int, units float64) {
+// refund returns frames and work, and the part of the work that was not of the minimum: a device that only sends
+// answers never uses its source's share.
+func (a *deviceBudget) refund(frames int, units float64) (rest float64) {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.frames.Refund(float64(frames))
 	a.work.Refund(units)
-	rest := a.floor.Refund(units) // a device that only sends answers never uses its source's share
-	a.mu.Unlock()
-	if rest > 0 {
-		a.owner.sources.Refund(a.device.source, rest)
-	}
+	return a.floor.Refund(units)
 }
 
 const maxIdle = 1 << 16 // stored budgets of disconnected devices
 
 // deviceBudgets holds the budgets of connected and recently disconnected devices. It is safe for concurrent use.
 type deviceBudgets struct {
-	limits  limits
+	limits  limits // of a session
+	shared  limits // of all sessions of a device
 	started time.Time
 	seed    maphash.Seed
 	sources *auth.Buckets[netip.Prefix]
@@ -219,7 +295,8 @@ type deviceBudgets struct {
 
 func newDeviceBudgets(l limits) *deviceBudgets {
 	return &deviceBudgets{
-		limits: l, started: time.Now(), seed: maphash.MakeSeed(), by: make(map[device]*deviceBudget),
+		limits: l, shared: l.times(sessionsOfDevice), started: time.Now(), seed: maphash.MakeSeed(),
+		by: make(map[device]*deviceBudget),
 		sources: auth.NewBuckets[netip.Prefix](auth.Limit{
 			Rate: sourceRate * l.frames.Rate, Burst: sourceBurst * l.frames.Burst,
 		}),
@@ -228,14 +305,22 @@ func newDeviceBudgets(l limits) *deviceBudgets {
 
 func (s *deviceBudgets) now() time.Duration { return time.Since(s.started) }
 
-// acquire returns the budget of a device. The caller must call release once.
-func (s *deviceBudgets) acquire(d device) *deviceBudget {
+// acquire returns the budget of a connection. The caller must call release once.
+func (s *deviceBudgets) acquire(key registry.Key, source netip.Prefix, who *auth.Identity) (b budget) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forgetLocked()
+	b.session = s.useLocked(deviceOf(key, source), &s.limits)
+	if d, ok := holderOf(who); ok {
+		b.device = s.useLocked(d, &s.shared)
+	}
+	return b
+}
+
+func (s *deviceBudgets) useLocked(d device, l *limits) *deviceBudget {
 	a := s.by[d]
 	if a == nil {
-		a = &deviceBudget{device: d, owner: s}
+		a = &deviceBudget{device: d, owner: s, limits: l}
 		s.by[d] = a
 	}
 	if a.users++; a.idle != nil {
@@ -245,21 +330,31 @@ func (s *deviceBudgets) acquire(d device) *deviceBudget {
 	return a
 }
 
-// spent reports whether a device has spent nearly all its frames, so that it may not reconnect yet.
-func (s *deviceBudgets) spent(d device) bool {
+// spent reports whether a session, or its device, has spent nearly all its frames, so that it may not reconnect yet.
+func (s *deviceBudgets) spent(key registry.Key, source netip.Prefix, who *auth.Identity) bool {
 	s.mu.Lock()
-	a := s.by[d]
+	session, shared := s.by[deviceOf(key, source)], (*deviceBudget)(nil)
+	if d, ok := holderOf(who); ok {
+		shared = s.by[d]
+	}
 	s.mu.Unlock()
-	return a != nil && !a.hasFrames()
+	return session != nil && !session.hasFrames() || shared != nil && !shared.hasFrames()
 }
 
-func (s *deviceBudgets) release(a *deviceBudget) {
+func (s *deviceBudgets) release(b budget) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.leaveLocked(b.session)
+	if b.device != nil {
+		s.leaveLocked(b.device)
+	}
+	s.forgetLocked()
+}
+
+func (s *deviceBudgets) leaveLocked(a *deviceBudget) {
 	if a.users--; a.users == 0 {
 		a.since, a.idle = s.now(), s.idle.PushBack(a)
 	}
-	s.forgetLocked()
 }
 
 // forgetLocked drops the budgets of devices that have been disconnected long enough to be full again, and the oldest
@@ -276,73 +371,3 @@ func (s *deviceBudgets) forgetLocked() {
 		delete(s.by, a.device)
 	}
 }
-
-// What the attributes of a session cost is in the memory of the pod and, with an index of each label, in the store. At
-// their limits they cost more than the rest of the connection, so those beyond attributesFree share a pool. It has
-// attributesMean for each connection that the pod may have.
-const (
-	attributesFree = 2 << 10
-	attributesMean = 4 << 10
-
-	labelCost      = 256 // bytes of a label besides its text
-	capabilityCost = 16  // the same of a capability
-)
-
-// newAttributes returns the pool of attributes, which has the shares of the pool of connections.
-func newAttributes(sockets int) *share.Pool { return newSockets(sockets * attributesMean) }
-
-func attributeBytes(s *registry.Session) int64 {
-	n := len(s.Name) + len(s.DeviceID) + len(s.DeviceName) + len(s.Platform)
-	for k, v := range s.Labels {
-		n += len(k) + len(v) + labelCost
-	}
-	for _, c := range s.Capabilities {
-		n += len(c) + capabilityCost
-	}
-	return int64(n)
-}
-
-// attributes are what a connection holds of the pool. The zero value holds nothing. It is not safe for concurrent use.
-type attributes struct {
-	bytes  int64 // held, and attributesFree
-	grants []*share.Grant
-}
-
-// hold takes what the attributes of a session need beyond what is held. It gives nothing back: what a device has had it
-// may have again. The error is a *share.FullError.
-func (a *attributes) hold(s *Server, who *auth.Identity, session *registry.Session) error {
-	need := attributeBytes(session)
-	more := need - max(a.bytes, attributesFree)
-	if more <= 0 {
-		return nil
-	}
-	grant, err := s.attributes.Try(owner(who, int64(s.cfg.MaxSockets)*attributesMean), more)
-	if err != nil {
-		return err
-	}
-	a.bytes, a.grants = need, append(a.grants, grant)
-	return nil
-}
-
-func (a *attributes) release() {
-	for _, g := range a.grants {
-		g.Release()
-	}
-	a.grants = nil
-}
-
-// holdAttributes checks and holds the attributes that a session is about to get.
-func (c *conn) holdAttributes(change func(*registry.Session)) error {
-	s := c.local.Session()
-	change(&s)
-	if err := s.ValidateAttributes(); err != nil {
-		return err
-	}
-	if c.attributes.hold(c.server, c.who, &s) != nil {
-		return fields.NewError(codeRateLimited, tooManyAttributes+" Nothing was changed.")
-	}
-	return nil
-}
-
-const tooManyAttributes = "labels, capabilities: the devices of this identity or tenant have too many on this pod. " +
-	"Use fewer or shorter ones."

@@ -52,9 +52,8 @@ func (c *conn) handleText(data []byte) {
 	if bad, ok := errors.AsType[*fields.Error](err); ok {
 		c.failAnswer(answered, bad)
 	}
-	f, isResult := frame.(*toolResultFrame)
-	if isResult && s.cfg.MaxOutput > s.cfg.MaxFrame && int64(len(f.result.Output)) > s.cfg.MaxOutput {
-		c.tooBig(f.ID)
+	if call, size := answerSize(frame); size > max(s.cfg.MaxOutput, s.cfg.MaxFrame) {
+		c.tooBig(call)
 		return
 	}
 	if frame != nil {
@@ -65,24 +64,37 @@ func (c *conn) handleText(data []byte) {
 	}
 }
 
+// answerSize returns the call that a frame answers, and the bytes of the largest text of the answer: the structured
+// output may have more than the text for models. Files have a limit of their own.
+func answerSize(frame any) (call string, size int64) {
+	switch f := frame.(type) {
+	case *toolResultFrame:
+		return f.ID, int64(max(len(f.result.Output), len(f.result.Structured.Raw()), len(f.result.Error)))
+	case *toolErrorFrame:
+		return f.ID, int64(len(f.Error))
+	default:
+		return "", 0
+	}
+}
+
 // longFrame is the length in bytes from which a frame needs a slot to be decoded. Without slots, devices with long
 // frames could take all cores and block the other devices. Frames from hugeFrame have separate slots, because decoding
-// one may take a large part of a second. Tenants that wait for slots take turns.
+// one may take a large part of a second. Tenants that wait for slots take turns, and so do the identities of each.
 const (
 	longFrame = 16 << 10
 	hugeFrame = 256 << 10
 )
 
-// acquireDecodeSlot waits for a slot to decode a frame of n bytes of a tenant's device. It fails if no slot is free
+// acquireDecodeSlot waits for a slot to decode a frame of n bytes of an owner's device. It fails if no slot is free
 // within MessageTimeout. Decoding only computes, so such a wait means that the process is heavily overloaded.
-func (s *Server) acquireDecodeSlot(tenant string, n int) (*share.Grant, error) {
+func (s *Server) acquireDecodeSlot(by share.Owner, n int) (*share.Grant, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.MessageTimeout)
 	defer cancel()
 	slots := s.decoding
 	if n >= hugeFrame {
 		slots = s.huge
 	}
-	return slots.Acquire(ctx, share.Owner{Tenant: tenant}, 1)
+	return slots.Acquire(ctx, by, 1)
 }
 
 // decode decodes a frame. The error is CloseCrowded if no slot became free, CloseTooBig if the frame is too big, or an
@@ -90,7 +102,7 @@ func (s *Server) acquireDecodeSlot(tenant string, n int) (*share.Grant, error) {
 func (c *conn) decode(data []byte) (frame any, answered string, err error) {
 	s := c.server
 	if len(data) >= longFrame {
-		slot, err := s.acquireDecodeSlot(c.who.Tenant, len(data))
+		slot, err := s.acquireDecodeSlot(c.who.Owner(), len(data))
 		if err != nil {
 			return nil, "", CloseCrowded
 		}

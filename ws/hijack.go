@@ -44,7 +44,11 @@ func (c *conn) endUpgrade() {
 			_ = c.hijack.begin.node.socket.Close()
 		}
 	}
+	if c.node != nil {
+		c.node.catalogs.release()
+	}
 	c.endOpening()
+	c.toolNames.Release()
 	c.attributes.release()
 	c.socket.Release()
 	c.server.intake.remove(c)

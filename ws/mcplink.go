@@ -204,6 +204,7 @@ func (l *mcpLink) stopTimer(forGood bool) {
 
 // lateMCP handles the end of the time that a device had to answer. It runs in the timer's goroutine.
 func (c *conn) lateMCP(turn int) {
+	defer c.recoverPanic()
 	if err := c.perform(context.Background(), c.mcp.Late(turn)); err != nil {
 		c.fail(err)
 	}
@@ -295,6 +296,9 @@ func (c *conn) registerMCP(ctx context.Context, page mcp.Offer) error {
 			r.withdraw(name)
 		}
 	})
+	if err := c.holdNames(); err != nil {
+		return err
+	}
 	if err := r.review(ctx); err != nil {
 		return err
 	}
@@ -310,6 +314,26 @@ func (c *conn) registerMCP(ctx context.Context, page mcp.Offer) error {
 		c.note(listLevel(page.First, slog.LevelInfo), "tools are offered without their output schemas",
 			"number", n, "tools", r.bare[:min(n, loggedRejections)])
 	}
+	return nil
+}
+
+// freeNames is how many bytes of names of tools at the device a connection has without a part of the pool.
+const freeNames = 2 << 10
+
+// holdNames takes what the names of the tools at the device need of the pod's pool of offered tools. It gives nothing
+// back before the connection ends: what a device has had it may have again. The error is CloseRate.
+func (c *conn) holdNames() error {
+	need := c.mcp.NameBytes()
+	if need <= max(c.nameBytes, freeNames) {
+		return nil
+	}
+	grant, err := c.server.cfg.Pod.Hub.HoldTools(c.who.Owner(), need)
+	if err != nil {
+		c.note(slog.LevelWarn, "a device lists too many tools", "error", err)
+		return CloseRate
+	}
+	c.toolNames.Release()
+	c.toolNames, c.nameBytes = grant, need
 	return nil
 }
 

@@ -184,12 +184,16 @@ func (s *Server) reserveNode(r *http.Request, hello *node.Hello, id auth.Identit
 		err = begin.session.ValidateAttributes()
 	}
 	if err == nil {
-		err = s.checkOpenRate(r, begin.session.Key, begin.who.Owner(), begin.source)
+		err = s.checkOpenRate(r, begin.session.Key, begin.who, begin.source)
 	}
 	if err == nil {
 		err = s.enter(r.Context(), &begin)
 	}
 	if err != nil {
+		return opening{}, err
+	}
+	if begin.node.catalogs, err = s.holdCatalog(begin.who, hello); err != nil {
+		begin.leave()
 		return opening{}, err
 	}
 	return begin, nil

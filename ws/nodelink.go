@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
 	"github.com/farhand/farhand/ws/node"
@@ -19,13 +22,61 @@ import (
 // nodeLink is the connection's part of an OpenClaw node.
 type nodeLink struct {
 	*node.Machine
+	catalogs connCatalogs
 }
 
 // nodeDevice is what the handshake found out about a node. Only the opening of its connection uses it.
 type nodeDevice struct {
-	hello  *node.Hello
-	token  string           // its new credential; empty: it has one
-	socket *handshakeSocket // upgraded already
+	hello    *node.Hello
+	token    string           // its new credential; empty: it has one
+	socket   *handshakeSocket // upgraded already
+	catalogs connCatalogs     // passes to the nodeLink
+}
+
+// connCatalogs are the catalogs that a connection holds. The zero value holds none. Only the goroutine that opens the
+// connection, and then its reader, use it.
+type connCatalogs struct {
+	server  *Server
+	owner   share.Owner
+	own     *commands.Catalog // without plug-in tools; nil: none
+	current *commands.Catalog // with plug-in tools; nil: own
+}
+
+// holdCatalog returns the hold of the catalog of a node with an identity. It fails with CodeRateLimited.
+func (s *Server) holdCatalog(who *auth.Identity, hello *node.Hello) (connCatalogs, error) {
+	h := connCatalogs{server: s, owner: who.Owner(), own: s.catalogs.of(hello.Node, nil)}
+	if err := s.catalogs.hold(s.cfg.Pod.Hub, h.owner, h.own); err != nil {
+		return connCatalogs{}, err
+	}
+	return h, nil
+}
+
+// with returns the catalog of the node with the plug-in tools that it published, in place of the one before. If there
+// is no room for it, that is the catalog without them.
+func (h *connCatalogs) with(plugins []json.RawMessage) *commands.Catalog {
+	former := h.current
+	h.current = nil
+	if len(plugins) > 0 {
+		made := h.server.catalogs.of(h.own.Node(), plugins)
+		if err := h.server.catalogs.hold(h.server.cfg.Pod.Hub, h.owner, made); err == nil {
+			h.current = made
+		} else {
+			h.server.log.Debug("plug-in tools of a node are not offered", "tenant", h.owner.Tenant, "error", err)
+		}
+	}
+	if former != nil {
+		h.server.catalogs.release(h.owner.Tenant, former)
+	}
+	return cmp.Or(h.current, h.own)
+}
+
+func (h *connCatalogs) release() {
+	for _, c := range [...]*commands.Catalog{h.own, h.current} {
+		if c != nil {
+			h.server.catalogs.release(h.owner.Tenant, c)
+		}
+	}
+	h.own, h.current = nil, nil
 }
 
 // minTick is the least interval of ticks in hello-ok. It is that of OpenClaw's gateway. Ticks are sent with
@@ -56,16 +107,11 @@ func nodeProof(id string) string { return "openclaw-node:" + strings.Repeat(id, 
 
 func (s *Server) newNodeLink(device *nodeDevice) *nodeLink {
 	hello := device.hello
-	own := s.catalogs.of(hello.Node, nil)
-	return &nodeLink{node.New(node.Config{
-		NodeID: hello.DeviceID, Protocol: hello.Protocol,
-		Catalog: func(plugins []json.RawMessage) *commands.Catalog {
-			if len(plugins) == 0 {
-				return own
-			}
-			return s.catalogs.of(own.Node(), plugins)
-		},
-	})}
+	link := &nodeLink{catalogs: device.catalogs}
+	link.Machine = node.New(node.Config{
+		NodeID: hello.DeviceID, Protocol: hello.Protocol, Catalog: link.catalogs.with,
+	})
+	return link
 }
 
 // openNode is open for an OpenClaw node, which has introduced itself in the handshake.
@@ -206,8 +252,9 @@ func (c *conn) stepNode(s *node.Step) error {
 
 // Files stores files that the gateway itself adds to a result. *blobs.Service implements it.
 type Files interface {
-	// Store stores the data of a call's part, and returns the part with a URL in place of the data.
-	Store(ctx context.Context, key registry.Key, call string, p registry.Part) (registry.Part, error)
+	// Store stores the data of a call's part, in the quotas of its session and of an owner. It returns the part with a
+	// URL in place of the data.
+	Store(ctx context.Context, key registry.Key, owner registry.BlobOwner, call string, p registry.Part) (registry.Part, error)
 }
 
 // nodeResult completes a call. Nodes send pictures and films inside their results, so what is too large to travel on is
@@ -242,7 +289,7 @@ func (c *conn) storeParts(f *toolResultFrame) error {
 					"result has at most %d bytes of them. Ask for a smaller one.", registry.MaxInlinePart)
 		}
 		c.budget.spend(unitsPerStore)
-		stored, err := c.server.cfg.Files.Store(ctx, c.local.Session().Key, f.ID, p)
+		stored, err := c.server.cfg.Files.Store(ctx, c.local.Session().Key, c.who.FileOwner(), f.ID, p)
 		if err != nil {
 			return err
 		}

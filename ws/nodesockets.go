@@ -16,6 +16,7 @@ import (
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/internal/share"
+	"github.com/farhand/farhand/registry/routing"
 	"github.com/farhand/farhand/ws/node/commands"
 )
 
@@ -86,8 +87,56 @@ func (h *handshakeHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 type nodeCatalogs struct {
 	rules commands.Rules
 
-	mu sync.Mutex
-	by map[[sha256.Size]byte]weak.Pointer[commands.Catalog]
+	mu   sync.Mutex
+	by   map[[sha256.Size]byte]weak.Pointer[commands.Catalog]
+	held map[heldCatalog]*catalogHolders
+}
+
+// pluginTimes is how many times the bytes that a session may offer the plug-in tools of a node may have: they have
+// members that definitions have not, and some are rejected.
+const pluginTimes = 4
+
+// heldCatalog is a catalog that connections of a tenant have.
+type heldCatalog struct {
+	tenant  string
+	catalog *commands.Catalog
+}
+
+// catalogHolders are the connections that have a catalog. The owner that had it first is charged for its bytes.
+type catalogHolders struct {
+	connections int
+	bytes       *share.Grant
+}
+
+// hold counts one more connection of an owner that has a catalog. The caller releases it once. It fails with
+// CodeRateLimited if the pod's pool of offered tools has no room for the owner.
+func (n *nodeCatalogs) hold(hub *routing.Hub, by share.Owner, c *commands.Catalog) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	name := heldCatalog{by.Tenant, c}
+	if n.held[name] == nil {
+		bytes, err := hub.HoldTools(by, c.Size())
+		if err != nil {
+			return err
+		}
+		if n.held == nil {
+			n.held = make(map[heldCatalog]*catalogHolders)
+		}
+		n.held[name] = &catalogHolders{bytes: bytes}
+	}
+	n.held[name].connections++
+	return nil
+}
+
+func (n *nodeCatalogs) release(tenant string, c *commands.Catalog) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	name := heldCatalog{tenant, c}
+	of := n.held[name]
+	if of.connections--; of.connections == 0 {
+		delete(n.held, name)
+		of.bytes.Release()
+	}
 }
 
 // of returns the catalog of a node with the plug-in tools that it published.

@@ -213,6 +213,9 @@ type opening struct {
 
 // leave releases what the connection would have had.
 func (o *opening) leave() {
+	if o.node != nil {
+		o.node.catalogs.release()
+	}
 	o.turn.Release()
 	o.attributes.release()
 	o.socket.Release()
@@ -261,7 +264,7 @@ func (s *Server) admit(r *http.Request, offer subprotocols, speaksMCP bool) (ope
 	if err := o.session.ValidateAttributes(); err != nil {
 		return opening{}, err
 	}
-	return o, s.checkOpenRate(r, o.session.Key, o.who.Owner(), o.source)
+	return o, s.checkOpenRate(r, o.session.Key, o.who, o.source)
 }
 
 func sessionOf(who *auth.Identity, id string) registry.Session {

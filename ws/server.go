@@ -137,6 +137,7 @@ func NewServer(cfg Config) (*Server, error) {
 	s.melody = s.newLibrary(max(2*cfg.MaxFrame, cfg.maxAnswer()))
 	s.nodes = s.newLibrary(cfg.MaxNodeFrame)
 	s.handshakes = newHandshakes(s)
+	s.catalogs.rules.MaxPlugins = pluginTimes * cfg.Admission.Limits().MaxToolBytes
 	return s, nil
 }
 
@@ -373,11 +374,13 @@ func (o *openShares) take(by share.Owner) bool {
 
 // checkOpenRate rejects a device that has just sent too many frames. It also rejects one whose tenant and identity have
 // used up their shares of new sessions, and whose source opens too many.
-func (s *Server) checkOpenRate(r *http.Request, key registry.Key, by share.Owner, source netip.Prefix) error {
+func (s *Server) checkOpenRate(
+	r *http.Request, key registry.Key, who *auth.Identity, source netip.Prefix,
+) error {
 	message := "This address opens too many sessions. Reconnect in a moment."
-	if s.budgets.spent(device{key, source}) {
+	if s.budgets.spent(key, source, who) {
 		message = "This session sent too many frames a moment ago. Reconnect in a moment."
-	} else if s.openShares.take(by) || s.openRates.Take(source, 1) {
+	} else if s.openShares.take(who.Owner()) || s.openRates.Take(source, 1) {
 		return nil
 	}
 	e := comeBack(registry.CodeRateLimited, message)

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/farhand/farhand/registry"
 )
 
 // bucketOf returns the URL of a bucket whose server is h.
@@ -128,7 +130,7 @@ func TestUploadsInParts(t *testing.T) {
 	}))
 	p := clip
 	p.Size = size
-	slot, err := s.Reserve(t.Context(), key, "c1", p, time.Minute)
+	slot, err := s.Reserve(t.Context(), key, registry.BlobOwner{}, "c1", p, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,12 +73,14 @@ func (s *Service) Close() error {
 	return s.bucket.close()
 }
 
-// Reserve creates a slot for a file of a running call. It expires with the call, after left.
+// Reserve creates a slot for a file of a running call. It expires with the call, after left. The file counts against
+// the quotas of the tenant, the session and, if there is one, the owner.
 func (s *Service) Reserve(
-	ctx context.Context, key registry.Key, call string, p registry.Part, left time.Duration,
+	ctx context.Context, key registry.Key, owner registry.BlobOwner, call string, p registry.Part, left time.Duration,
 ) (registry.UploadSlot, error) {
 	return s.reserve(ctx, registry.Blob{
-		Tenant: key.Tenant, SessionID: key.Session, CallID: call, MIMEType: p.MIMEType, Name: p.Name, Size: p.Size,
+		Tenant: key.Tenant, SessionID: key.Session, Owner: owner, CallID: call, MIMEType: p.MIMEType, Name: p.Name,
+		Size: p.Size,
 	}, p, left)
 }
 
@@ -250,9 +252,11 @@ const storeTime = time.Minute
 
 // Store stores the data of a result's part, and returns the part with a URL in place of the data. The bytes count
 // against the quota of uploads. It fails with CodePayloadTooLarge or CodeRateLimited if there is no room.
-func (s *Service) Store(ctx context.Context, key registry.Key, call string, p registry.Part) (registry.Part, error) {
+func (s *Service) Store(
+	ctx context.Context, key registry.Key, owner registry.BlobOwner, call string, p registry.Part,
+) (registry.Part, error) {
 	p.Size = int64(len(p.Data))
-	slot, err := s.Reserve(ctx, key, call, p, storeTime)
+	slot, err := s.Reserve(ctx, key, owner, call, p, storeTime)
 	if err != nil {
 		return p, err
 	}

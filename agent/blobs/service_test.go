@@ -46,7 +46,7 @@ func open(t *testing.T, url string, change ...func(*Config)) *Service {
 // reserve returns the secret of a slot for clip.
 func reserve(t *testing.T, s *Service) string {
 	t.Helper()
-	slot, err := s.Reserve(t.Context(), key, "c1", clip, time.Minute)
+	slot, err := s.Reserve(t.Context(), key, registry.BlobOwner{}, "c1", clip, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestUploadsThatDoNotFit(t *testing.T) {
 		registry.CodeInvalidRequest)
 	wantCode(t, "after it", s.receive(t.Context(), secret, "hello"), registry.CodeNotFound)
 	wantFiles(t, folder, 0)
-	_, err := s.Reserve(t.Context(), key, "c1", registry.Part{Type: registry.PartFile, MIMEType: "a/b",
+	_, err := s.Reserve(t.Context(), key, registry.BlobOwner{}, "c1", registry.Part{Type: registry.PartFile, MIMEType: "a/b",
 		Size: DefaultMaxUpload + 1}, time.Minute)
 	wantCode(t, "too large", err, registry.CodePayloadTooLarge)
 }

@@ -41,7 +41,7 @@ func (l *loop) linked(ctx context.Context, c *call, parts []registry.Part) []reg
 		if len(p.Data) == 0 {
 			continue
 		}
-		stored, err := l.files.Store(ctx, l.key, c.id, p)
+		stored, err := l.files.Store(ctx, l.key, l.owner, c.id, p)
 		if err != nil {
 			l.log.Warn("file of a tool not stored", "tool", c.name, "call", c.id, "error", err)
 			continue

@@ -30,9 +30,10 @@ type loop struct {
 	own     map[string]bool // names of tools the caller runs
 	base    provider.Request
 	out     *emitter
-	journal *journal     // nil: the caller keeps the conversation
-	files   agent.Files  // nil: people read descriptions of parts
-	key     registry.Key // of the conversation, if the gateway keeps it
+	journal *journal           // nil: the caller keeps the conversation
+	files   agent.Files        // nil: people read descriptions of parts
+	key     registry.Key       // of the conversation, if the gateway keeps it
+	owner   registry.BlobOwner // of files
 	turn    string
 	mark    mark
 	format  Format
@@ -229,7 +230,7 @@ func (e *Engine) answer(
 		limits: e.cfg.Limits, log: e.cfg.Log, model: e.cfg.Models[0], out: out, turn: uuid.NewString(),
 		journal: &journal{store: e.cfg.Store, turn: l.Turn, spending: spent}, readings: e.readings,
 		readKey: &readingKey{Key: a.Key},
-		format:  a.Format, debug: a.Debug, tools: e.open(scope), files: e.cfg.Files, key: a.Key,
+		format:  a.Format, debug: a.Debug, tools: e.open(scope), files: e.cfg.Files, key: a.Key, owner: a.Caller.FileOwner(),
 		memory: e.memory, by: a.Caller.Owner(), budget: e.cfg.ModelBudget,
 	}}
 	defer t.loop.giveBack()

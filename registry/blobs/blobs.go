@@ -56,9 +56,20 @@ type blob struct {
 // sessionIndex names the index of a session's blobs. No tenant's name has a slash.
 func sessionIndex(tenant, session string) string { return "session." + tenant + "/" + session }
 
-// indexes returns the indexes of the blob's tenant and session.
-func (b blob) indexes() []string {
-	return []string{"tenant." + b.Tenant, sessionIndex(b.Tenant, b.SessionID)}
+// quota is an index of blobs, which may have a part of the tenant's quotas.
+type quota struct {
+	index string
+	share int64 // divisor of the tenant's quotas
+}
+
+// quotas returns the quotas of the blob's tenant, session and owner. An index does not name the owner.
+func (b blob) quotas() []quota {
+	all := []quota{{"tenant." + b.Tenant, 1}, {sessionIndex(b.Tenant, b.SessionID), registry.BlobShare}}
+	if b.Owner != (registry.BlobOwner{}) {
+		sum := sha256.Sum256([]byte(b.Owner.User + "\x00" + b.Owner.Device))
+		all = append(all, quota{"owner." + b.Tenant + "/" + hex.EncodeToString(sum[:16]), b.Owner.Share()})
+	}
+	return all
 }
 
 func (b blob) member() string { return documents.Weighed(b.weight(), b.Digest) }
@@ -76,9 +87,9 @@ func (b blob) weight() int64 {
 // put returns the steps that store a blob, and have it count, for life; zero: for as long as before.
 func (b blob) put(life time.Duration) []documents.Step {
 	steps := []documents.Step{documents.PutJSON(b.Digest, b, life)}
-	for _, index := range b.indexes() {
+	for _, q := range b.quotas() {
 		if life > 0 {
-			steps = append(steps, documents.Join(index, b.member(), life, 0))
+			steps = append(steps, documents.Join(q.index, b.member(), life, 0))
 		}
 	}
 	return steps
@@ -93,11 +104,10 @@ func (s store) ReserveBlob(ctx context.Context, b registry.Blob, limit int64, li
 			return err
 		}
 	}
-	steps, files := stored.put(life), int64(registry.MaxBlobs)
-	for _, index := range stored.indexes() { // of the tenant, then of the session
-		steps = append(steps, documents.AtMost(files-1, documents.Term{Index: index, Weight: 1}),
-			documents.AtMost(limit-stored.weight(), documents.Term{Index: index}))
-		files, limit = files/registry.BlobShare, limit/registry.BlobShare
+	steps := stored.put(life)
+	for _, q := range stored.quotas() {
+		steps = append(steps, documents.AtMost(registry.MaxBlobs/q.share-1, documents.Term{Index: q.index, Weight: 1}),
+			documents.AtMost(limit/q.share-stored.weight(), documents.Term{Index: q.index}))
 	}
 	done, err := documents.Commit(ctx, s.docs, blobs(), steps...)
 	if err == nil && done.Refused > 0 {
@@ -164,8 +174,8 @@ func (s store) ReadBlob(ctx context.Context, digest string) (registry.Blob, erro
 func (s store) DropBlob(ctx context.Context, digest string) error {
 	change := func(b blob, _ documents.Document) ([]documents.Step, error) {
 		steps := []documents.Step{documents.Delete(digest)}
-		for _, index := range b.indexes() {
-			steps = append(steps, documents.Leave(index, b.member()))
+		for _, q := range b.quotas() {
+			steps = append(steps, documents.Leave(q.index, b.member()))
 		}
 		return steps, nil
 	}

@@ -123,7 +123,7 @@ const (
 
 // CreateSetup implements registry.PairingStore.
 func (s store) CreateSetup(ctx context.Context, c registry.Setup, ttl time.Duration) (registry.Setup, error) {
-	c.CreatedAt, c.ExpiresAt, c.UsedBy = time.Time{}, time.Time{}, ""
+	c.CreatedAt, c.ExpiresAt, c.UsedBy, c.Credential = time.Time{}, time.Time{}, "", ""
 	tenant := setupsIndex + c.Tenant
 	approver := tenant + "/" + c.By + "/" + c.ByUser
 	done, err := documents.Commit(ctx, s.docs, requests(),
@@ -158,4 +158,13 @@ func (s store) UseSetup(ctx context.Context, digest, deviceID string) (c registr
 		return registry.Setup{}, err
 	}
 	return c, nil
+}
+
+// PairSetup implements registry.PairingStore.
+func (s store) PairSetup(ctx context.Context, digest, credential string) error {
+	pair := func(stored registry.Setup, _ documents.Document) ([]documents.Step, error) {
+		stored.Credential = credential
+		return []documents.Step{documents.PutJSON(setupID+digest, stored, 0)}, nil
+	}
+	return documents.ChangeOne(ctx, s.docs, requests(), setupID+digest, registry.ErrNoSetup, pair)
 }

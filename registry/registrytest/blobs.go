@@ -147,6 +147,27 @@ var blobTests = []subtest{
 		f.must(f.store.DropBlob(f.ctx, f.id+"greedy0"))
 		f.must(reserve("again", "s1"))
 	}},
+	{name: "the sessions of an owner share a quota", run: func(f *fixture) {
+		const limit = 1600 // for one user 800, for one device 200
+		ann, lamp := registry.BlobOwner{User: "ann"}, registry.BlobOwner{Device: "lamp"}
+		reserve := func(name, session string, owner registry.BlobOwner, size int64) error {
+			b := f.blob(name, session, size)
+			b.Owner = owner
+			return f.store.ReserveBlob(f.ctx, b, limit, time.Minute)
+		}
+		for i := range 4 {
+			f.must(reserve(fmt.Sprint("a", i), fmt.Sprint("s", i), ann, 200))
+		}
+		f.wantBlobs(reserve("b", "s5", ann, 1), registry.ErrManyBlobs)
+		f.must(reserve("c", "s6", lamp, 100))
+		f.must(reserve("d", "s7", lamp, 100))
+		f.wantBlobs(reserve("e", "s8", lamp, 1), registry.ErrManyBlobs)
+		f.must(reserve("f", "s8", registry.BlobOwner{}, 200))
+		f.must(f.store.DropBlob(f.ctx, f.id+"c"))
+		f.must(reserve("g", "s9", lamp, 100))
+		f.must(f.store.DropBlob(f.ctx, f.id+"a0"))
+		f.must(reserve("h", "s5", ann, 100))
+	}},
 	{name: "blobs end after their time, and count no longer", run: func(f *fixture) {
 		f.must(f.store.ReserveBlob(f.ctx, f.blob("a", "s1", 100), 800, briefly))
 		f.must(f.store.ReserveBlob(f.ctx, f.blob("b", "s2", 100), 800, briefly))

@@ -222,7 +222,7 @@ func TestNewDefinitionsAreWithinABudget(t *testing.T) {
 	accepted := 0
 	var refused *registry.Error
 	for i := range 100 {
-		if err := pods[i%2].Hub.offers.admit(ctx, registry.Key{Tenant: "t", Session: fmt.Sprint("s", i)},
+		if err := pods[i%2].Hub.offers.admit(ctx, sessionNamed(fmt.Sprint("s", i)),
 			list(i)); err != nil {
 			refused = registry.AsError(err)
 			break
@@ -236,7 +236,7 @@ func TestNewDefinitionsAreWithinABudget(t *testing.T) {
 		t.Fatalf("nothing was refused: %+v", refused)
 	}
 	for i := range 500 {
-		if err := pods[0].Hub.offers.admit(ctx, registry.Key{Tenant: "t", Session: fmt.Sprint("fleet", i)},
+		if err := pods[0].Hub.offers.admit(ctx, sessionNamed(fmt.Sprint("fleet", i)),
 			list(0)); err != nil {
 			t.Fatalf("device %d of a fleet that offers what is known: %v", i, err)
 		}
@@ -245,15 +245,96 @@ func TestNewDefinitionsAreWithinABudget(t *testing.T) {
 	one := budgetPods(t, 1, PodConfig{NewToolBytes: 8 << 20})[0]
 	accepted = 0
 	for i := range 20 {
-		if one.Hub.offers.admit(ctx, registry.Key{Tenant: "t", Session: "s1"}, list(i)) == nil {
+		if one.Hub.offers.admit(ctx, sessionNamed("s1"), list(i)) == nil {
 			accepted++
 		}
 	}
 	if accepted < 3 || accepted > 6 {
 		t.Errorf("%d lists of 100 KB were accepted of one session, half of 1 MiB may be at once", accepted)
 	}
-	if err := one.Hub.offers.admit(ctx, registry.Key{Tenant: "t", Session: "s2"}, list(50)); err != nil {
+	if err := one.Hub.offers.admit(ctx, sessionNamed("s2"), list(50)); err != nil {
 		t.Errorf("another session: %v", err)
+	}
+}
+
+// sessionNamed returns a session of the tenant t.
+func sessionNamed(id string) *registry.Session {
+	return &registry.Session{Key: registry.Key{Tenant: "t", Session: id}}
+}
+
+// A device that its credential names, or a user, spends no more of the tenant's budget with more sessions.
+func TestNewToolsOfADeviceAreWithinItsShare(t *testing.T) {
+	ctx := context.Background()
+	for name, of := range map[string]struct {
+		session registry.Session
+		most    int // lists of 100 KB, half of the share at once
+	}{
+		"a device":          {registry.Session{DeviceID: "lamp", Bound: true}, 6},
+		"devices of a user": {registry.Session{DeviceID: "lamp", UserID: "ann"}, 22},
+	} {
+		pod := budgetPods(t, 1, PodConfig{NewToolBytes: 8 << 20})[0]
+		accepted := 0
+		for i := range 30 {
+			s := of.session
+			s.Key = registry.Key{Tenant: "t", Session: fmt.Sprint("s", i)}
+			list := []registry.ToolSpec{{Name: "a", Description: fmt.Sprint(i, largeText[:100<<10])}}
+			if pod.Hub.offers.admit(ctx, &s, list) == nil {
+				accepted++
+			}
+		}
+		if accepted < of.most/2 || accepted > of.most {
+			t.Errorf("%s: %d lists of 30 sessions were accepted, want at most %d", name, accepted, of.most)
+		}
+		list := []registry.ToolSpec{{Name: "a", Description: largeText[:100<<10]}}
+		if err := pod.Hub.offers.admit(ctx, sessionNamed("other"), list); err != nil {
+			t.Errorf("%s: another session: %v", name, err)
+		}
+	}
+}
+
+// A device with several sessions, or a user, stores no more of calls than its share: the tenant's other calls go on.
+func TestCallsOfAnOwnerAreWithinItsShare(t *testing.T) {
+	const budget = 32 << 20
+	ctx := context.Background()
+	for name, of := range map[string]struct {
+		bound  bool
+		caller string
+		most   int // bytes; half of the share at once
+	}{
+		"a device":  {true, "", budget / 16},
+		"a user":    {false, "ann", budget / 4},
+		"the fleet": {false, "", budget / 2},
+	} {
+		pod := budgetPods(t, 1, PodConfig{CallBytes: budget})[0]
+		calls, kept := pod.Calls.calls, 0
+		for i := range 40 {
+			id := fmt.Sprint("s", i)
+			connect(t, pod, deafConn{}, func(s *registry.Session) {
+				s.Key.Session, s.DeviceID, s.Bound, s.UserID = id, "lamp", of.bound, of.caller
+			})
+			for range 2 {
+				rec := durableRecord(id)
+				rec.UserID = of.caller
+				if _, _, err := calls.CreateCall(ctx, rec); err != nil {
+					continue
+				}
+				moved, err := calls.MoveCall(ctx, "t", rec.CallID, registry.EventSucceed, registry.Change{
+					Session: registry.Key{Tenant: "t", Session: id},
+					Result:  &registry.Result{Success: true, Output: strings.Repeat("x", 256<<10)},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				kept += len(moved.Record.Result.Output)
+			}
+		}
+		if kept > of.most+of.most/8 {
+			t.Errorf("%s: %d bytes of 40 sessions are kept, want at most %d", name, kept, of.most)
+		}
+		_, _, err := calls.CreateCall(ctx, durableRecord("other"))
+		if name != "the fleet" && err != nil {
+			t.Errorf("%s: a call of another: %v", name, err)
+		}
 	}
 }
 
@@ -267,7 +348,7 @@ func TestNewListsAreWithinABudget(t *testing.T) {
 	accepted := 0
 	for i := range 60 {
 		for j := range i {
-			if pod.Hub.offers.admit(ctx, registry.Key{Tenant: "t", Session: "s1"}, tools[j:i]) == nil {
+			if pod.Hub.offers.admit(ctx, sessionNamed("s1"), tools[j:i]) == nil {
 				accepted++
 			}
 		}
@@ -341,7 +422,7 @@ func TestRefusedDefinitionsAreNotCharged(t *testing.T) {
 	for b.spend(ctx, "t", "", 64<<10) == 0 {
 	}
 	for range 20 {
-		if b.admit(ctx, registry.Key{Tenant: "t", Session: "s1"},
+		if b.admit(ctx, sessionNamed("s1"),
 			[]registry.ToolSpec{{Name: "a", Description: largeText[:60<<10]}}) == nil {
 			t.Fatal("accepted beyond the budget")
 		}

@@ -14,7 +14,8 @@ import (
 )
 
 // Divisors of a tenant's budget that give a holder's share. An identity gets half, because an app's backend holds the
-// conversations of all its users.
+// conversations of all its users. All sessions of a device that its credential names share the part of one session, and
+// those of a user that of an identity: they can have any number of ids.
 const (
 	sessionShare  = 8
 	identityShare = 2
@@ -41,14 +42,36 @@ func (b *sharedBudget) accounts(tenant, holder string) []account {
 	if holder == "" {
 		return []account{whole}
 	}
-	share := account{tenant: tenant, name: b.name + "/" + holder, share: true, Budget: b.tenant}
-	share.Bytes /= b.divisor
-	return []account{share, whole}
+	return []account{b.shareOf(tenant, holder, b.divisor), whole}
 }
 
-// spend spends n bytes of all accounts. It returns zero if it spent them, else the time until a retry.
+// shareOf returns a holder's share: the tenant's budget divided by divisor.
+func (b *sharedBudget) shareOf(tenant, holder string, divisor int64) account {
+	share := account{tenant: tenant, name: b.name + "/" + holder, share: true, Budget: b.tenant}
+	share.Bytes /= divisor
+	return share
+}
+
+// accountsOf returns what a session of a device spends from. No session id has a slash, so no session has the account
+// of a device or a user.
+func (b *sharedBudget) accountsOf(s *registry.Session) []account {
+	all := b.accounts(s.Tenant, s.Key.Session)
+	if s.Bound {
+		all = append(all, b.shareOf(s.Tenant, "device/"+s.DeviceID, sessionShare))
+	}
+	if s.UserID != "" {
+		all = append(all, b.shareOf(s.Tenant, "user/"+s.UserID, identityShare))
+	}
+	return all
+}
+
+// spend spends n bytes of all accounts of a holder. It returns zero if it spent them, else the time until a retry.
 func (b *sharedBudget) spend(ctx context.Context, tenant, holder string, n int64) time.Duration {
-	all := b.accounts(tenant, holder)
+	return b.spendAll(ctx, b.accounts(tenant, holder), n)
+}
+
+// spendAll spends n bytes of all these accounts, or of none.
+func (b *sharedBudget) spendAll(ctx context.Context, all []account, n int64) time.Duration {
 	for i, a := range all {
 		if wait := b.reserved.spend(ctx, a, n); wait > 0 {
 			for _, spent := range all[:i] {
@@ -71,7 +94,11 @@ func (b *sharedBudget) overdraw(ctx context.Context, tenant, holder string, n in
 
 // giveBack returns n bytes that were spent for data that was not stored.
 func (b *sharedBudget) giveBack(tenant, holder string, n int64) {
-	for _, a := range b.accounts(tenant, holder) {
+	b.giveAllBack(b.accounts(tenant, holder), n)
+}
+
+func (b *sharedBudget) giveAllBack(all []account, n int64) {
+	for _, a := range all {
 		b.reserved.giveBack(a, n)
 	}
 }
@@ -156,14 +183,15 @@ func newToolBudget(cfg PodConfig, r *reservations) *toolBudget {
 }
 
 // admit spends the bytes that these tools add to the store. The error says when to retry.
-func (b *toolBudget) admit(ctx context.Context, key registry.Key, tools []registry.ToolSpec) error {
-	cost, fresh := b.cost(key.Tenant, tools)
+func (b *toolBudget) admit(ctx context.Context, s *registry.Session, tools []registry.ToolSpec) error {
+	cost, fresh := b.cost(s.Tenant, tools)
 	if cost == 0 {
 		return nil
 	}
-	if wait := b.spend(ctx, key.Tenant, key.Session, cost); wait > 0 {
+	if wait := b.spendAll(ctx, b.accountsOf(s), cost); wait > 0 {
 		return registry.Errorf(registry.CodeRateLimited, "too many new tool definitions: "+
-			"a tenant may add %d bytes per %v, and one session an eighth of that; register them again in %v",
+			"a tenant may add %d bytes per %v, one session or device an eighth of that, and one user half; "+
+			"register them again in %v",
 			b.tenant.Bytes, b.tenant.Over, wait.Round(time.Second)).RetryIn(wait)
 	}
 	b.learn(fresh)

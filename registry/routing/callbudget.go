@@ -34,12 +34,29 @@ type callBudget struct {
 	registry.CallStore
 	sharedBudget
 	amending atomic.Pointer[amending] // nil: results are stored as they are
+	sessions func(registry.Key) *LocalSession
 	log      *slog.Logger
 }
 
 func newCallBudget(cfg PodConfig, r *reservations) *callBudget {
 	tenant := registry.Budget{Bytes: cfg.CallBytes, Over: cfg.Retention}
 	return &callBudget{CallStore: cfg.Store, sharedBudget: sharedBudget{r, "calls", tenant, sessionShare}, log: cfg.Log}
+}
+
+// accountsFor returns what a call spends from: as accountsOf, if the session is on this pod, and the share of the
+// caller's user; empty: it has none.
+func (c *callBudget) accountsFor(key registry.Key, caller string) []account {
+	s := registry.Session{Key: key}
+	if c.sessions != nil {
+		if l := c.sessions(key); l != nil {
+			s = l.owner()
+		}
+	}
+	all := c.accountsOf(&s)
+	if caller != "" && caller != s.UserID {
+		all = append(all, c.shareOf(key.Tenant, "user/"+caller, identityShare))
+	}
+	return all
 }
 
 // CreateCall implements CallStore. A repeated request gets the record of its call even if the budget allows no new
@@ -49,11 +66,12 @@ func (c *callBudget) CreateCall(ctx context.Context, r registry.Record) (registr
 	if r.IdempotencyKey != "" {
 		cost += keyCost
 	}
-	wait := c.spend(ctx, r.Tenant, r.SessionID, cost)
+	from := c.accountsFor(registry.Key{Tenant: r.Tenant, Session: r.SessionID}, r.UserID)
+	wait := c.spendAll(ctx, from, cost)
 	if wait == 0 {
 		stored, created, err := c.CallStore.CreateCall(ctx, r)
 		if !created {
-			c.giveBack(r.Tenant, r.SessionID, cost)
+			c.giveAllBack(from, cost)
 		}
 		return stored, created, err
 	}
@@ -63,8 +81,8 @@ func (c *callBudget) CreateCall(ctx context.Context, r registry.Record) (registr
 		}
 	}
 	return registry.Record{}, false, registry.Errorf(registry.CodeRateLimited,
-		"Too much call data is stored: a tenant may add %d bytes of records and outputs per %v, and one session an "+
-			"eighth of that. Retry later, or raise FARHAND_CALL_BYTES.",
+		"Too much call data is stored: a tenant may add %d bytes of records and outputs per %v, one session or "+
+			"device an eighth of that, and one user half. Retry later, or raise FARHAND_CALL_BYTES.",
 		c.tenant.Bytes, c.tenant.Over).RetryIn(wait).With(registry.DispatchedNo)
 }
 
@@ -86,12 +104,12 @@ func (c *callBudget) MoveCall(
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), taskTimeout)
 		defer cancel()
 	}
-	key := registry.Key{Tenant: tenant, Session: change.Session.Session}
-	kept, cost := c.fit(ctx, key, change.Result)
+	from := c.accountsFor(registry.Key{Tenant: tenant, Session: change.Session.Session}, "")
+	kept, cost := c.fit(ctx, from, change.Result)
 	change.Result = kept
 	moved, err := c.CallStore.MoveCall(ctx, tenant, callID, e, change)
 	if err != nil || !moved.Applied {
-		c.giveBack(key.Tenant, key.Session, cost)
+		c.giveAllBack(from, cost)
 	}
 	return moved, err
 }
@@ -132,8 +150,8 @@ func (c *callBudget) amend(
 	return registry.EndEvent(res, nil), change, nil
 }
 
-// fit returns the part of a result to store, and how many bytes were spent for it.
-func (c *callBudget) fit(ctx context.Context, key registry.Key, r *registry.Result) (*registry.Result, int64) {
+// fit returns the part of a result to store, and how many bytes were spent from accounts for it.
+func (c *callBudget) fit(ctx context.Context, from []account, r *registry.Result) (*registry.Result, int64) {
 	r = compact(r)
 	kept, size := r, resultSize(r)
 	if size > maxKeptOutput {
@@ -144,9 +162,9 @@ func (c *callBudget) fit(ctx context.Context, key registry.Key, r *registry.Resu
 	switch {
 	case size <= shortOutput:
 		return kept, 0
-	case c.spend(ctx, key.Tenant, key.Session, size) > 0:
+	case c.spendAll(ctx, from, size) > 0:
 		return truncate(r, shortOutput,
-			"this tenant or session has used up FARHAND_CALL_BYTES"), 0
+			"this tenant, session, device or user has used up FARHAND_CALL_BYTES"), 0
 	default:
 		return kept, size
 	}
@@ -156,14 +174,14 @@ func (c *callBudget) fit(ctx context.Context, key registry.Key, r *registry.Resu
 func (c *callBudget) KeepCalls(ctx context.Context, records []registry.Record) error {
 	kept, dropped := make([]registry.Record, 0, len(records)), 0
 	for _, r := range records {
-		key := registry.Key{Tenant: r.Tenant, Session: r.SessionID}
+		from := c.accountsFor(registry.Key{Tenant: r.Tenant, Session: r.SessionID}, r.UserID)
 		stored := r.Stored && r.State.Final() // already in the store, as a running call
-		if c.spend(ctx, key.Tenant, key.Session, recordCost) > 0 && !stored {
+		if c.spendAll(ctx, from, recordCost) > 0 && !stored {
 			dropped++ // the feed still has the end of the call
 			continue
 		}
 		if r.Result != nil {
-			r.Result, _ = c.fit(ctx, key, r.Result)
+			r.Result, _ = c.fit(ctx, from, r.Result)
 		}
 		kept = append(kept, r)
 	}
@@ -181,7 +199,8 @@ func (c *callBudget) KeepCalls(ctx context.Context, records []registry.Record) e
 func (c *callBudget) AppendCallEvents(ctx context.Context, events []registry.CallEvent) error {
 	kept := make([]registry.CallEvent, 0, len(events))
 	for _, e := range events {
-		if e.Type != registry.CallEventTruncated && c.spend(ctx, e.Tenant, e.Session, eventSize(&e)) > 0 {
+		from := c.accountsFor(registry.Key{Tenant: e.Tenant, Session: e.Session}, "")
+		if e.Type != registry.CallEventTruncated && c.spendAll(ctx, from, eventSize(&e)) > 0 {
 			continue
 		}
 		kept = append(kept, e)

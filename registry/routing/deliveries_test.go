@@ -92,3 +92,43 @@ func TestStuckDeliveriesOfATenantDoNotHoldOthers(t *testing.T) {
 		t.Errorf("one tenant has %d deliveries", n)
 	}
 }
+
+// Of one user, too: a device of another user of its tenant gets its call at once.
+func TestStuckDeliveriesOfAUserDoNotHoldOthers(t *testing.T) {
+	p := startPod(t, memory.New(memory.Options{}), "a")
+	starter := &stuckUser{stuckStarter{release: make(chan struct{}), others: make(chan registry.QueuedCall, 1)}}
+	defer close(starter.release)
+	p.Queue.Serve(starter)
+	sleepsWithCall := func(user, device string) {
+		s := registry.Session{
+			Key: registry.Key{Tenant: "t", Session: user + device}, UserID: user, DeviceID: device,
+		}
+		call := registry.QueuedCall{Tenant: "t", CallID: user + device, Device: s.DeviceKey(), Request: []byte("{}")}
+		if _, _, err := p.Queue.Enqueue(t.Context(), call, device, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		connect(t, p, deafConn{}, func(session *registry.Session) { *session = s })
+	}
+	for i := range maxDeliveries/2 + 50 {
+		sleepsWithCall("eve", fmt.Sprint("phone-", i))
+	}
+	testkit.Eventually(t, "the user's deliveries", func() bool { return starter.began.Load() >= maxDeliveries/4 })
+	sleepsWithCall("ann", "phone")
+	select {
+	case <-starter.others:
+	case <-time.After(testkit.Limit):
+		t.Errorf("the call of another user is not started while one has %d deliveries", starter.began.Load())
+	}
+}
+
+// stuckUser is a stuckStarter for the calls of the devices of a user.
+type stuckUser struct{ stuckStarter }
+
+func (s *stuckUser) StartQueued(
+	ctx context.Context, to registry.Session, offers func(string) bool, c registry.QueuedCall,
+) (bool, error) {
+	if c.Tenant = "other"; to.UserID == "eve" {
+		c.Tenant = "hostile"
+	}
+	return s.stuckStarter.StartQueued(ctx, to, offers, c)
+}

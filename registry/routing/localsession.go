@@ -184,7 +184,8 @@ func (l *LocalSession) PutTools(ctx context.Context, put []registry.ToolSpec, dr
 	if err != nil {
 		return err
 	}
-	if err := l.hub.offers.admit(ctx, l.key, merged); err != nil {
+	session := l.Session()
+	if err := l.hub.offers.admit(ctx, &session, merged); err != nil {
 		offered.release(list)
 		return err
 	}
@@ -210,6 +211,13 @@ func (l *LocalSession) PutTools(ctx context.Context, put []registry.ToolSpec, dr
 func (l *LocalSession) noted() {
 	l.hub.registered(l)
 	l.hub.seen(l, time.Now())
+}
+
+// owner returns the session with only what says whose it is.
+func (l *LocalSession) owner() registry.Session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.session.Away()
 }
 
 // deviceKey returns the DeviceKey of the session.

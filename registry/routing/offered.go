@@ -110,6 +110,16 @@ func (o *offeredTools) addToolLocked(by share.Owner, t registry.ToolSpec) (regis
 	return d.tool, nil
 }
 
+// HoldTools takes bytes of the pool of offered tools for what else a connection keeps because of them, such as their
+// names at the device. The caller releases the grant. It fails with CodeRateLimited if the owner has no room.
+func (p *Hub) HoldTools(by share.Owner, bytes int) (*share.Grant, error) {
+	grant, err := p.offered.bytes.Try(by, int64(bytes))
+	if err != nil {
+		return nil, errTooManyOffered(err)
+	}
+	return grant, nil
+}
+
 func errTooManyOffered(err error) error {
 	who := "the sessions of this tenant"
 	if full := (*share.FullError)(nil); errors.As(err, &full) && full.Bound == share.Pod {

@@ -100,6 +100,7 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	}
 	p := &Pod{core: c, cfg: cfg, refresh: make(chan struct{}, 1), sweeps: make(chan struct{}, 1)}
 	p.Hub = newHub(c, cfg, newToolBudget(cfg, reserved))
+	calls.sessions = p.Hub.Get
 	p.Router = newRouter(c, p.Hub, cfg.SendTimeout)
 	p.Calls = newCalls(c, p.Router)
 	p.Queue = newQueue(c, cfg, p.Hub, p.Calls)

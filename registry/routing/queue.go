@@ -91,7 +91,7 @@ func newQueue(c core, cfg PodConfig, hub *Hub, calls *Calls) *Queue {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Queue{
 		core: c, bounds: cfg.Queue.bounds(), hub: hub, ended: calls, ctx: ctx, cancel: cancel,
-		slots:  share.New(share.Bounds{Pod: maxDeliveries, Identity: maxDeliveries, Waiting: maxDelayed}),
+		slots:  share.New(share.Bounds{Pod: maxDeliveries, Waiting: maxDelayed}),
 		signal: make(chan struct{}, 1), unchecked: make(map[*LocalSession]struct{}), drains: make(map[string]*LocalSession),
 	}
 }

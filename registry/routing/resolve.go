@@ -122,7 +122,7 @@ func (f choice) route(target registry.Target, err error) (registry.Route, error)
 func (r *Router) search(ctx context.Context, q registry.Query, sel registry.Select) (choice, error) {
 	q.Limit = maxCandidates
 	switch {
-	case sel != registry.SelectNone && q.DeviceID != "":
+	case q.DeviceID != "":
 		q.Limit = maxOneDevice
 	case sel == registry.SelectNewest:
 		return r.newest(ctx, q)
@@ -132,6 +132,9 @@ func (r *Router) search(ctx context.Context, q registry.Query, sel registry.Sele
 	ctx, cancel := inTime(ctx)
 	defer cancel()
 	matches, more, err := r.firstMatches(ctx, q)
+	if q.DeviceID != "" {
+		matches = vouchedFor(matches)
+	}
 	switch {
 	case err != nil:
 		return choice{}, err
@@ -141,6 +144,16 @@ func (r *Router) search(ctx context.Context, q registry.Query, sel registry.Sele
 		return choice{}, ambiguous(q.Tool, matches)
 	}
 	return offered(mostSenior(matches), q.Tool)
+}
+
+// vouchedFor returns the sessions whose credentials name the device id, of sessions that all have it. If there is none,
+// it returns all: any device may have chosen the id.
+func vouchedFor(entries []registry.Entry) []registry.Entry {
+	bound := slices.DeleteFunc(slices.Clone(entries), func(e registry.Entry) bool { return !e.Session.Bound })
+	if len(bound) == 0 {
+		return entries
+	}
+	return bound
 }
 
 // newest chooses the newest of the sessions with the same tool definition as the most senior session. Any device may

@@ -3,6 +3,7 @@ package routing
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,6 +83,34 @@ func TestMemoryIsNotForWhoAsksForMore(t *testing.T) {
 		for name, target := range targetsOf("anna") {
 			if route, err := resolve(target); !errors.Is(err, registry.CodeSessionNotFound) {
 				t.Errorf("%s: %+v, %v", name, route, err)
+			}
+		}
+	})
+}
+
+// A device whose credential names it gets the calls for its id, although others that chose the same id have come before.
+func TestADeviceIDMeansTheDeviceOfItsCredential(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New(memory.Options{})
+		asking, owning := startPod(t, store, "a"), startPod(t, store, "b")
+		named := func(session, user string, bound bool) func(*registry.Session) {
+			return func(s *registry.Session) {
+				s.Key.Session, s.UserID, s.DeviceID, s.Bound = session, user, "lamp", bound
+			}
+		}
+		for i := range 30 {
+			connect(t, owning, deafConn{}, named(fmt.Sprint("copy", i), "", false))
+			time.Sleep(time.Second)
+		}
+		target := registry.Target{DeviceID: "lamp", Viewer: "anna"}
+		if route, err := asking.Router.Resolve(t.Context(), "t", "tool", target, registry.SelectNone); err == nil {
+			t.Errorf("several devices chose an id: %+v", route.Session)
+		}
+		connect(t, owning, deafConn{}, named("real", "anna", true))
+		for _, sel := range []registry.Select{registry.SelectNone, registry.SelectAny, registry.SelectNewest} {
+			route, err := asking.Router.Resolve(t.Context(), "t", "tool", target, sel)
+			if err != nil || route.Session.Key.Session != "real" {
+				t.Errorf("select %q: %+v, %v", sel, route.Session.Key, err)
 			}
 		}
 	})

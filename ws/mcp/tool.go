@@ -23,6 +23,24 @@ type Tool struct {
 	Taken      bool            // it is not offered because another tool of the list has its name here
 }
 
+// nameCost is what an entry of a map of names takes besides their text, in bytes.
+const nameCost = 64
+
+// NameBytes returns about how many bytes the names of tools at the device take, with those of a list that is read now.
+func (m *Machine) NameBytes() (size int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for ours, theirs := range m.theirs {
+		size += len(ours) + len(theirs) + nameCost
+	}
+	if m.list != nil {
+		for ours, theirs := range m.list.theirs {
+			size += len(ours) + len(theirs) + nameCost
+		}
+	}
+	return size
+}
+
 // WithoutOutput returns the definition of a tool without its output schema.
 func WithoutOutput(raw json.RawMessage) json.RawMessage {
 	_, definition, _ := convert(raw, false)

@@ -374,6 +374,23 @@ func TestSetupCodePairsOneNode(t *testing.T) {
 	f.refused("a made-up code", f.node(func(n *pairing.Node) { n.BootstrapToken = "fhs_none" }), pairing.NodeSetup)
 }
 
+// A node whose credential was revoked does not pair itself again with the setup code that it has.
+func TestARevokedNodeCannotUseItsSetupCodeAgain(t *testing.T) {
+	f := newNodes(t)
+	made, err := f.MakeSetup(t.Context(), approver("ann"), pairing.SetupRequest{})
+	f.must(err)
+	n := f.node(func(n *pairing.Node) { n.BootstrapToken = made.Secret })
+	for range 2 { // it may not have got the first answer
+		_, err = f.admit(n)
+		f.must(err)
+	}
+	f.must(f.Revoke(t.Context(), approver("ann"), n.DeviceID))
+	f.refused("a revoked node", n, pairing.NodeSetup)
+	if devices, _, err := f.Devices(t.Context(), admin(), "", 0); err != nil || len(devices) != 0 {
+		t.Errorf("devices: %+v, %v", devices, err)
+	}
+}
+
 func TestSetupCodeHasTheRightsOfItsApprover(t *testing.T) {
 	f := newNodes(t)
 	restricted := approver("ann", func(id *auth.Identity) { id.Tools = "camera_*" })

@@ -86,7 +86,8 @@ func NodeURL(text string) (string, error) {
 	return schemes[u.Scheme] + "://" + u.Host + strings.TrimSuffix(u.EscapedPath(), "/"), nil
 }
 
-// admitSetup pairs a node that has a setup code. A node that did not get its credential may use the code again.
+// admitSetup pairs a node that has a setup code. A node that did not get its credential may use the code again, but not
+// one whose credential was revoked: a revoked device must not pair itself.
 func (s *Service) admitSetup(ctx context.Context, r *http.Request, n Node) (AdmittedNode, error) {
 	made, err := registry.Setup{}, error(registry.ErrNoSetup)
 	if strings.HasPrefix(n.BootstrapToken, setupPrefix) && s.cfg.Mode != ModeOff {
@@ -138,6 +139,16 @@ func (s *Service) pairBySetup(
 	case err != nil:
 		return "", err
 	}
+	if made.Credential != "" {
+		_, err := s.cfg.Store.Credential(ctx, made.Tenant, made.Credential)
+		if errors.Is(err, registry.CodeNotFound) {
+			return "", refuseNodef(NodeSetup, "The device that was paired with this setup code was revoked. "+
+				"Make another code.")
+		}
+		if err != nil {
+			return "", err
+		}
+	}
 	paired, err := s.cfg.Store.PairedDevices(ctx, made.Tenant, p.DeviceID)
 	if err != nil {
 		return "", err
@@ -153,5 +164,12 @@ func (s *Service) pairBySetup(
 			return "", err
 		}
 	}
-	return s.issue(ctx, p, credential)
+	secret, err := s.issue(ctx, p, credential)
+	if err == nil {
+		err = s.cfg.Store.PairSetup(ctx, made.Digest, credential)
+	}
+	if errors.Is(err, registry.CodeNotFound) { // the code has just expired: it works for no one
+		err = nil
+	}
+	return secret, err
 }

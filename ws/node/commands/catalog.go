@@ -25,6 +25,7 @@ func New(node Node, pluginTools []json.RawMessage, rules Rules) *Catalog {
 	}
 	b.made.node, b.made.platform = node, b.platform
 	b.addCommands(b.addPlugins(pluginTools, rules))
+	b.made.size += sizeOf(node) + len(b.made.left)*leftOutCost
 	slices.SortFunc(b.made.list, func(x, y Tool) int { return strings.Compare(x.Name, y.Name) })
 	return b.made
 }
@@ -44,6 +45,31 @@ type Catalog struct {
 	tools    map[string]*entry // by the name here
 	left     []LeftOut
 	prepares bool // the node has system.run.prepare
+	size     int
+}
+
+// What parts of a catalog take besides their text, in bytes.
+const (
+	toolCost    = 512 // of a tool: its entries in the list and in maps, and what it is at the node
+	textCost    = 64  // of a name that the node declares
+	leftOutCost = 256 // of a command that is no tool, with its text
+)
+
+// Size returns about how many bytes of memory the catalog takes.
+func (c *Catalog) Size() int { return c.size }
+
+// sizeOf returns about how many bytes take what a node says about itself.
+func sizeOf(n Node) int {
+	size := len(n.Platform) + len(n.DeviceFamily)
+	for _, list := range [...][]string{n.Caps, n.Commands} {
+		for _, text := range list {
+			size += len(text) + textCost
+		}
+	}
+	for name := range n.Permissions {
+		size += len(name) + textCost
+	}
+	return size
 }
 
 // entry is one tool.
@@ -157,9 +183,9 @@ func (b *builder) add(tool string, e *entry) {
 	}
 	b.taken[strings.ToLower(tool)] = e.name
 	b.made.tools[tool] = e
-	b.made.list = append(b.made.list, Tool{
-		Name: tool, Command: e.name, Definition: b.definition(tool, e), Published: e.place,
-	})
+	definition := b.definition(tool, e)
+	b.made.size += len(definition) + toolCost
+	b.made.list = append(b.made.list, Tool{Name: tool, Command: e.name, Definition: definition, Published: e.place})
 }
 
 const (

@@ -72,6 +72,7 @@ type LeftOut struct{ Name, Reason string }
 // Rules are the operator's settings for all nodes.
 type Rules struct {
 	NoPluginTools bool // ignore the tools that nodes publish with node.pluginTools.update
+	MaxPlugins    int  // bytes of those tools that are read from one node; zero: no limit
 }
 
 // After returns what follows a node's answer to an Invocation of a call.

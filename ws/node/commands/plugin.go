@@ -44,9 +44,15 @@ func (b *builder) addPlugins(tools []json.RawMessage, rules Rules) map[string]bo
 		declared[strings.TrimSpace(name)] = true
 	}
 	b.reserveKnown(declared)
+	size := 0
 	for i, raw := range tools {
 		if i == maxPlugins {
 			b.leaveOut("plug-in tools", fmt.Sprintf("a node may publish %d; the others are ignored", maxPlugins))
+			break
+		}
+		if size += len(raw); rules.MaxPlugins > 0 && size > rules.MaxPlugins {
+			b.leaveOut("plug-in tools",
+				fmt.Sprintf("a node may publish %d bytes of them; the others are ignored", rules.MaxPlugins))
 			break
 		}
 		p, why := readPlugin(raw)
@@ -58,6 +64,7 @@ func (b *builder) addPlugins(tools []json.RawMessage, rules Rules) map[string]bo
 			continue
 		}
 		used[p.command] = true
+		b.made.size += len(raw) // its parameters are a part of it
 		b.addPlugin(p, i+1)
 	}
 	b.releaseKnown()
