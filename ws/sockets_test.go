@@ -15,6 +15,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/registrytest"
 	"github.com/farhand/farhand/ws"
@@ -82,6 +83,15 @@ func TestConnectionsAreShared(t *testing.T) {
 func TestOpeningsAreShared(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, func(c *ws.Config) { c.Auth = auth.AuthenticatorFunc(byTenantAndUser) })
+	other := testkit.Alone(t, "sessions being opened", func() error {
+		conn, _, err := websocket.DefaultDialer.Dial(g.url(""), http.Header{"Authorization": {"Bearer other/"}})
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		(&device{t: t, conn: conn}).expect("session_start")
+		return nil
+	})
 	release := make(chan struct{})
 	claim := func() error { <-release; return nil }
 	g.store.claim.Store(&claim)
@@ -104,10 +114,7 @@ func TestOpeningsAreShared(t *testing.T) {
 		return s.Opening == 32 && s.Queued == many-32
 	})
 	g.store.claim.Store(nil)
-	conn, _, err := websocket.DefaultDialer.Dial(g.url(""), http.Header{"Authorization": {"Bearer other/"}})
-	must(t, err)
-	defer conn.Close()
-	(&device{t: t, conn: conn}).expect("session_start")
+	other.Crowded()
 	if s := g.server.Stats(); s.Opening != 32 {
 		t.Errorf("the other one was opened when %d were left", s.Opening)
 	}
