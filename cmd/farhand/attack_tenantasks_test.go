@@ -114,7 +114,7 @@ func heldLink(t *testing.T, url, key, session string, size int) string {
 	t.Helper()
 	got := make(chan string, 1)
 	connectDevice(t, url, session, client.WithToken(key), client.WithTool(
-		client.Tool{Name: "show", Description: "shows a file", Timeout: 10 * time.Minute},
+		client.Tool{Name: "show", Description: "shows a file", Timeout: 5 * time.Minute},
 		func(ctx context.Context, c client.Call) (any, error) {
 			var args struct{ File struct{ URL string } }
 			_ = json.Unmarshal(c.Args, &args)
@@ -141,6 +141,6 @@ func heldLink(t *testing.T, url, key, session string, size int) string {
 		plain), http.StatusCreated)
 	ask(http.MethodPut, slot.URL, plain, data, http.StatusNoContent)
 	ask(http.MethodPost, "/api/sessions/"+session+"/tools/show/call", asJSON,
-		`{"mode":"async","timeout_ms":600000,"args":{"file":{"$upload":"`+slot.ID+`"}}}`, http.StatusAccepted)
+		`{"mode":"async","timeout_ms":300000,"args":{"file":{"$upload":"`+slot.ID+`"}}}`, http.StatusAccepted)
 	return testkit.Receive(t, "the link", got)
 }
