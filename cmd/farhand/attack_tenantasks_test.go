@@ -94,7 +94,8 @@ func honestWaits(url string) []honestAsk {
 		{"pairing", []honestStep{
 			askPost(url+"/pair", `{"device_id":"door-{{n}}"}`),
 			askPost(url+"/api/pairings", `{"code":"{{code}}"}`),
-			askPost(url+"/api/pairings/{{id}}", `{"decision":"reject"}`)}},
+			askPost(url+"/api/pairings/{{id}}", `{"decision":"reject"}`),
+			askPost(url+"/pair/status", `{"secret":"{{secret}}"}`)}}, // which ends the request
 		{"upload", []honestStep{
 			askPost(url+"/api/uploads", `{"size":1,"sha256":"`+hex.EncodeToString(sum[:])+`","mime_type":"text/plain"}`),
 			{Method: http.MethodPut, URL: url + "{{url}}", Body: "x",

@@ -112,6 +112,10 @@ func (e *tenantAttack) stallUploads(ctx context.Context, key, url string) {
 	}
 }
 
+// attackNetworks is how many networks the attackers' devices come from. Those of more than that are no tenant's: a
+// network that has asked for nothing yet may always take one of the pairing places.
+const attackNetworks = 72
+
 // takePairings has devices of many networks ask to be paired, guesses codes, and makes codes of its own.
 func (e *tenantAttack) takePairings(ctx context.Context, key, url string) {
 	e.posts(ctx, "pairings", key, url+"/pair", `{"device_id":"door"}`)
@@ -120,7 +124,7 @@ func (e *tenantAttack) takePairings(ctx context.Context, key, url string) {
 	for from := range 4 {
 		e.running.Go(func() {
 			for n := from; ctx.Err() == nil; n += 4 {
-				e.pairFrom(ctx, url, fmt.Sprintf("10.%d.%d.1", n%250, n/250))
+				e.pairFrom(ctx, url, fmt.Sprintf("10.0.%d.%d", n%attackNetworks, 1+n/attackNetworks%250))
 				waitFor(ctx, 20*time.Millisecond)
 			}
 		})
