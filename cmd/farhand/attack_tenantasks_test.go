@@ -92,10 +92,11 @@ func honestWaits(url string) []honestAsk {
 			askPost(url+"/api/sessions/honest-asks/tools/wipe/call", `{"args":{},"mode":"async"}`),
 			askPost(url+"/api/approvals/{{approval_id}}", `{"decision":"deny"}`)}},
 		{"pairing", []honestStep{
-			askPost(url+"/pair", `{"device_id":"door-{{n}}"}`),
+			askPost(url+"/pair", `{"device_id":"door-`+url[len(url)-5:]+`-{{n}}"}`),
 			askPost(url+"/api/pairings", `{"code":"{{code}}"}`),
-			askPost(url+"/api/pairings/{{id}}", `{"decision":"reject"}`),
-			askPost(url+"/pair/status", `{"secret":"{{secret}}"}`)}}, // which ends the request
+			askPost(url+"/api/pairings/{{id}}", `{"decision":"approve"}`),
+			askPost(url+"/pair/status", `{"secret":"{{secret}}"}`), // which leaves the place of the request
+			{Method: http.MethodDelete, URL: url + "/api/devices/{{device_id}}"}}},
 		{"upload", []honestStep{
 			askPost(url+"/api/uploads", `{"size":1,"sha256":"`+hex.EncodeToString(sum[:])+`","mime_type":"text/plain"}`),
 			{Method: http.MethodPut, URL: url + "{{url}}", Body: "x",
