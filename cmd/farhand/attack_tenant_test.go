@@ -42,30 +42,29 @@ func TestAttackHostileTenant(t *testing.T) {
 	quiet := append(hostile.settings(t), "FARHAND_REDIS_URL="+redistest.Start(t).URL())
 	control := startLimited(t, plainProgram(t), quiet...)
 	a := startBeside(t, control, 2, hostile.settings(t)...)
-	e := &tenantAttack{pods: a.pods, hook: hostile.hook}
+	e := &tenantAttack{Pods: []string{a.pods[0].url, a.pods[1].url}}
 	for i := range hostileKeys {
-		e.keys = append(e.keys, keyFor(t, a.pods[0].url, fmt.Sprintf(
+		e.Keys = append(e.Keys, keyFor(t, e.Pods[0], fmt.Sprintf(
 			`{"tenant":"%s","roles":["device","caller","approver","admin"],"user_id":"user-%d"}`, hostileTenant, i)))
-		e.links = append(e.links, heldLink(t, a.pods[i%2].url, e.keys[i], fmt.Sprint("evil-link-", i), 1<<20))
+		e.Links = append(e.Links, heldLink(t, e.pod(i), e.Keys[i], fmt.Sprint("evil-link-", i), 1<<20))
 	}
-	asks := honestAsks(t, a.pods[0].url, a.pods[1].url)
-	same := honestAsks(t, control.url)
+	e.putToSleep(t, hostile.hook)
+	asks, same := honestAsks(t, e.Pods...), honestAsks(t, control.url)
 	disk := watchDisk(t, hostile.disks[1])
 	a.under(t, 8*waitLimit+*hostileTime, func(ctx context.Context) {
-		ctx, stop := context.WithCancel(ctx)
-		defer e.running.Wait()
 		defer close(release)
-		defer stop()
-		e.begin(t, ctx)
+		evil := startAttackers(t, e)
 		before := lookAtMachine(t)
 		served := startAsking(t, asks, "HONEST_ROUNDS=3", "HONEST_NETWORK=127.0.1")
 		beside := startAsking(t, same, "HONEST_ROUNDS=3", "HONEST_NETWORK=127.0.2")
 		waitFor(ctx, *hostileTime)
 		served.stop(t)
 		beside.stop(t)
-		judgeServed(t, served, beside, asks, lookAtMachine(t).leftSince(before))
+		left := lookAtMachine(t).leftSince(before)
+		evil.stop(t)
+		evil.report(t)
+		judgeServed(t, served, beside, asks, left)
 	})
-	e.report(t)
 	a.peakBelow(t, 700)
 	a.calmWithin(t, 5*time.Second)
 	t.Logf("Redis holds %d MiB", a.redisBytes(t)>>20)

@@ -22,10 +22,10 @@ func (e *tenantAttack) takeSockets(ctx context.Context) {
 	tools.WriteString(`{"name":"wipe","description":"d"},`)
 	const work = `{"name":"work","description":"d"}`
 	var connecting sync.WaitGroup
-	for i, key := range e.keys {
+	for i, key := range e.Keys {
 		connecting.Go(func() {
 			for n := range 150 {
-				conn, r, status, err := bareSocket(ctx, e.pods[i%len(e.pods)].url,
+				conn, r, status, err := bareSocket(ctx, e.pod(i),
 					fmt.Sprintf("session_id=evil-%d-%d", i, n), key)
 				if e.count("sockets", status); err != nil || conn == nil {
 					return
@@ -62,7 +62,11 @@ func (e *tenantAttack) takeDecoding(ctx context.Context, i int) {
 	frame := floods["large messages that are no JSON"]
 	e.running.Go(func() {
 		for n := 0; ctx.Err() == nil; n++ {
-			flood(ctx, e.pods[i%len(e.pods)].url, fmt.Sprintf("evil-flood-%d-%d", i, n), e.keys[i], frame, &e.frames)
+			before := e.frames.Load()
+			flood(ctx, e.pod(i), fmt.Sprintf("evil-flood-%d-%d", i, n), e.Keys[i], frame, &e.frames)
+			if e.frames.Load() > before {
+				e.count("sockets of large frames", http.StatusSwitchingProtocols)
+			}
 			waitFor(ctx, attackPause)
 		}
 	})
@@ -70,12 +74,12 @@ func (e *tenantAttack) takeDecoding(ctx context.Context, i int) {
 
 // takeFiles stalls uploads, and does not read what it downloads.
 func (e *tenantAttack) takeFiles(ctx context.Context, i int) {
-	key, url := e.keys[i], e.pods[i%len(e.pods)].url
+	key, url := e.Keys[i], e.pod(i)
 	for range 6 {
 		e.running.Go(func() { e.stallUploads(ctx, key, url) })
 		e.running.Go(func() {
 			for ctx.Err() == nil {
-				conn, err := unreadRequest(ctx, url, "GET "+e.links[i]+" HTTP/1.1\r\nHost: pod\r\n\r\n", 1)
+				conn, err := unreadRequest(ctx, url, "GET "+e.Links[i]+" HTTP/1.1\r\nHost: pod\r\n\r\n", 1)
 				if err == nil {
 					waitFor(ctx, 10*time.Second) // the pod ends it when it was too slow
 				}
