@@ -173,13 +173,13 @@ func takeReads(t *testing.T) testkit.Share {
 	log.of = hostileTenant
 	f := newFleet(t, setup{change: func(c *api.Config) { c.AuditLog, c.Auth = log, arrivals{adminOf{}, arrived} }})
 	other := f.other(request{path: "/api/audit"}, http.StatusOK)
-	f.fill(20, arrived, log, 2, request{path: "/api/audit"})
+	defer f.fill(20, arrived, log, 2, request{path: "/api/audit"})()
 	return other.Crowded()
 }
 
-// fill sends requests of as many users of the hostile tenant, and returns when its share of reads is at the log. All
-// are answered once the test ends.
-func (f *fleet) fill(users int, arrived chan struct{}, log *heldLog, share int, r request) {
+// fill sends requests of as many users of the hostile tenant, and returns when its share of reads is at the log. It
+// returns a function that has all answered.
+func (f *fleet) fill(users int, arrived chan struct{}, log *heldLog, share int, r request) (answered func()) {
 	f.Helper()
 	for len(arrived) > 0 {
 		<-arrived
@@ -193,14 +193,14 @@ func (f *fleet) fill(users int, arrived chan struct{}, log *heldLog, share int, 
 			}
 		})
 	}
-	f.Cleanup(func() {
-		close(log.open)
-		asking.Wait()
-	})
 	for range users {
 		await(f.T, "a request", arrived)
 	}
 	f.eventually("the share of the tenant to be full", func() bool { return log.reading() == share })
+	return func() {
+		close(log.open)
+		asking.Wait()
+	}
 }
 
 // heldStore erases when its log opens.
@@ -224,7 +224,7 @@ func takeErasures(t *testing.T) testkit.Share {
 	}})
 	erase := request{method: http.MethodDelete, path: "/api/users/anna"}
 	other := f.other(erase, http.StatusOK)
-	f.fill(3, arrived, log, 1, erase)
+	defer f.fill(3, arrived, log, 1, erase)()
 	return other.Crowded()
 }
 

@@ -11,6 +11,7 @@ import (
 // the work must be slow by the clock, and also by what it took while the pool had room.
 const (
 	besideRuns   = 100
+	besideTries  = 3 // a machine that stalls does so for a moment, a tenant without room waits each time
 	besideP99    = 500 * time.Millisecond
 	besideFactor = 20
 )
@@ -48,12 +49,20 @@ func Alone(t testing.TB, pool string, work func() error) *Beside {
 func (b *Beside) Crowded() Share {
 	b.t.Helper()
 	s := Share{Pool: b.pool, P99: b.p99(), Alone: b.alone}
+	for range besideTries - 1 {
+		if !s.isSlow() {
+			break
+		}
+		s.P99 = b.p99()
+	}
 	b.t.Log(s)
-	if s.P99 > besideP99 && s.P99 > besideFactor*s.Alone {
+	if s.isSlow() {
 		b.t.Errorf("%v: want at most %v, or %d times as long as with room", s, besideP99, besideFactor)
 	}
 	return s
 }
+
+func (s Share) isSlow() bool { return s.P99 > besideP99 && s.P99 > besideFactor*s.Alone }
 
 // p99 does the work often, and returns how long the slowest of a hundred took.
 func (b *Beside) p99() time.Duration {
@@ -71,5 +80,5 @@ func (b *Beside) p99() time.Duration {
 		return 0
 	}
 	slices.Sort(took)
-	return took[len(took)*99/100]
+	return took[(len(took)*99-1)/100]
 }
