@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -105,6 +106,18 @@ func (h *honestCaller) stop(t *testing.T) {
 		if m.Failed != "" {
 			h.Failed = append(h.Failed, m.Failed)
 		}
+	}
+}
+
+// wantServed wants no request to have failed (see tooManyLate).
+func (h *honestCaller) wantServed(t *testing.T, left float64) {
+	t.Helper()
+	failed := slices.DeleteFunc(slices.Clone(h.Failed),
+		func(text string) bool { return strings.Contains(text, `"store_unavailable"`) })
+	late := len(h.Failed) - len(failed)
+	if len(failed) > 0 || tooManyLate(late, len(h.Took), left) {
+		t.Errorf("%d of %d honest requests failed, the first: %s", len(h.Failed), len(h.Took), append(failed,
+			h.Failed...)[0])
 	}
 }
 

@@ -78,12 +78,8 @@ func TestAttackHostileTenant(t *testing.T) {
 func judgeServed(t *testing.T, served, control *honestCaller, asks []honestAsk, left float64) {
 	t.Helper()
 	served.table(t, asks, control)
-	for _, h := range []*honestCaller{served, control} {
-		if len(h.Failed) > 0 {
-			t.Errorf("%d of %d requests of the other tenant failed, the first: %s", len(h.Failed), len(h.Took),
-				h.Failed[0])
-		}
-	}
+	served.wantServed(t, left)
+	control.wantServed(t, left)
 	limit := patienceFor(control.p99(), left)
 	if *hostileTime != 2*attackTime {
 		limit = honestP99

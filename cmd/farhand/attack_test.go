@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -125,12 +124,7 @@ func (a *arena) under(t *testing.T, limit time.Duration, attack func(ctx context
 		default:
 		}
 	}
-	failed := slices.DeleteFunc(slices.Clone(honest.Failed),
-		func(text string) bool { return strings.Contains(text, `"store_unavailable"`) })
-	late := len(honest.Failed) - len(failed)
-	if len(failed) > 0 || tooManyLate(late, len(honest.Took), left) {
-		t.Errorf("%d of %d honest calls failed, the first: %s", len(honest.Failed), len(honest.Took), honest.Failed[0])
-	}
+	honest.wantServed(t, left)
 	p99, reference := honest.p99(), control.p99()
 	limit = patienceFor(reference, left)
 	t.Logf("honest calls: %d, p99 %v (%v at a pod nobody attacks); %.0f %% of the machine were left to this test",
