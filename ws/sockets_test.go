@@ -83,7 +83,7 @@ func TestConnectionsAreShared(t *testing.T) {
 func TestOpeningsAreShared(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, func(c *ws.Config) { c.Auth = auth.AuthenticatorFunc(byTenantAndUser) })
-	other := testkit.Alone(t, "sessions being opened", func() error {
+	opened := func() error {
 		conn, _, err := websocket.DefaultDialer.Dial(g.url(""), http.Header{"Authorization": {"Bearer other/"}})
 		if err != nil {
 			return err
@@ -91,7 +91,8 @@ func TestOpeningsAreShared(t *testing.T) {
 		defer conn.Close()
 		(&device{t: t, conn: conn}).expect("session_start")
 		return nil
-	})
+	}
+	other := testkit.Alone(t, "sessions being opened", opened)
 	release := make(chan struct{})
 	claim := func() error { <-release; return nil }
 	g.store.claim.Store(&claim)
@@ -114,10 +115,11 @@ func TestOpeningsAreShared(t *testing.T) {
 		return s.Opening == 32 && s.Queued == many-32
 	})
 	g.store.claim.Store(nil)
-	other.Crowded()
+	must(t, opened())
 	if s := g.server.Stats(); s.Opening != 32 {
 		t.Errorf("the other one was opened when %d were left", s.Opening)
 	}
+	other.Crowded()
 	close(release)
 	leave()
 	for range many {
