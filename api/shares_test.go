@@ -2,19 +2,16 @@ package api_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/farhand/farhand/agent/access/auth"
-	"github.com/farhand/farhand/agent/access/erasure"
-	"github.com/farhand/farhand/api"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/memory"
 )
 
 // byTenantAndUser takes "tenant/user" for a token.
@@ -29,8 +26,8 @@ func (byTenantAndUser) Authenticate(_ context.Context, _ *http.Request, token st
 const hostileTenant = registry.DefaultTenant
 
 // attacks are for rows of the table of shares in docs/operate.md. Each takes all that one tenant can get of a pool,
-// while another one works.
-var attacks = map[string]func(*testing.T){
+// while another one works, and returns how long that takes.
+var attacks = map[string]func(*testing.T) testkit.Share{
 	"authenticated requests":      takeRequests,
 	"event streams":               takeStreams,
 	"request bodies over 16 KiB":  takeBodies,
@@ -136,7 +133,7 @@ var elsewhere = map[string]map[string]string{
 }
 
 // Each pool of the table in docs/operate.md has an attack: a tenant takes all it can, gets its share, and there is room
-// for another tenant.
+// for another tenant. With -v it logs how long that one waits; "other tenant:" begins such a line in every package.
 func TestATenantHasItsShare(t *testing.T) {
 	text, err := os.ReadFile("../docs/operate.md")
 	if err != nil {
@@ -158,14 +155,31 @@ func TestATenantHasItsShare(t *testing.T) {
 	if len(rows) != len(attacks)+listed {
 		t.Errorf("%d rows in the table, and %d attacks", len(rows), len(attacks)+listed)
 	}
+	var figures strings.Builder
+	defer func() { t.Log(figures.String()) }()
 	for _, row := range rows {
 		name := strings.TrimSpace(strings.Split(row, "|")[1])
 		if attack := attacks[name]; attack != nil {
-			t.Run(name, attack)
+			t.Run(name, func(t *testing.T) { fmt.Fprintf(&figures, "\n%v", attack(t)) })
 		} else if tests[name] == "" {
 			t.Errorf("nothing attacks the pool %q", name)
+		} else {
+			fmt.Fprintf(&figures, "\n%s logs: %s", tests[name], name)
 		}
 	}
+}
+
+// other is another tenant that makes a request again and again, and wants this status.
+func (f *fleet) other(r request, status int) *testkit.Beside {
+	f.Helper()
+	_, pool, _ := strings.Cut(f.Name(), "/")
+	return testkit.Alone(f, strings.ReplaceAll(pool, "_", " "), func() error {
+		got, err := f.try(sentBy("other/anna", r))
+		if err == nil && got.status != status {
+			err = fmt.Errorf("%d %s", got.status, got.body)
+		}
+		return err
+	})
 }
 
 // testExists looks for a test in the package of a folder.
@@ -191,259 +205,4 @@ func testExists(t *testing.T, dir, name string) bool {
 func sentBy(who string, r request) request {
 	r.header = http.Header{"Authorization": {"Bearer " + who}}
 	return r
-}
-
-// takeRequests holds requests with calls that a device does not answer.
-func takeRequests(t *testing.T) {
-	f := newFleet(t, setup{change: func(c *api.Config) { c.Auth, c.MaxServed = byTenantAndUser{}, 20 }})
-	f.connect(0, session("s1"), silent, tools("t")...)
-	ctx, leave := context.WithCancel(t.Context())
-	var calling sync.WaitGroup
-	refused := make(chan int, 15)
-	for user := range cap(refused) {
-		calling.Go(func() {
-			r := sentBy(hostileTenant+"/"+strconv.Itoa(user), request{
-				method: http.MethodPost, path: "/api/tools/t/call", body: `{"timeout_ms":60000}`, ctx: ctx,
-			})
-			if got, err := f.try(r); err == nil {
-				refused <- got.status
-			}
-		})
-	}
-	for range cap(refused) - 10 { // those of half of the pool wait for the device
-		if status := await(t, "a refusal", refused); status != http.StatusTooManyRequests {
-			t.Errorf("status %d", status)
-		}
-	}
-	if r := f.send(sentBy("other/anna", request{path: "/api/tools"})); r.status != 200 {
-		t.Errorf("another tenant: %d %s", r.status, r.body)
-	}
-	leave()
-	calling.Wait()
-}
-
-// A request without a body is counted once, and given back.
-func TestRequestsWithoutABodyAreGivenBack(t *testing.T) {
-	f := newFleet(t, setup{change: func(c *api.Config) { c.Auth, c.MaxServed = byTenantAndUser{}, 4 }})
-	for range 10 {
-		r := f.send(sentBy("other/anna", request{method: http.MethodPost, path: "/api/tools/nothing/call"}))
-		if r.status == http.StatusTooManyRequests {
-			t.Fatalf("%d %s", r.status, r.body)
-		}
-	}
-}
-
-// A request counts although it has a body that its handler does not read.
-func TestRequestsWithAnUnreadBodyCount(t *testing.T) {
-	f := newFleet(t, setup{change: func(c *api.Config) { c.Auth, c.MaxServed = byTenantAndUser{}, 4 }})
-	ctx, leave := context.WithCancel(t.Context())
-	var streams sync.WaitGroup
-	refused := make(chan int, 4)
-	for user := range cap(refused) {
-		streams.Go(func() {
-			r := sentBy(hostileTenant+"/"+strconv.Itoa(user), request{
-				method: http.MethodGet, path: "/api/events", body: "x", ctx: ctx,
-			})
-			if got, err := f.try(r); err == nil {
-				refused <- got.status
-			}
-		})
-	}
-	for range cap(refused) - 2 { // half of the pool is the tenant's
-		if status := await(t, "a refusal", refused); status != http.StatusTooManyRequests {
-			t.Errorf("status %d", status)
-		}
-	}
-	leave()
-	streams.Wait()
-}
-
-func takeStreams(t *testing.T) {
-	f := newFleet(t, setup{change: func(c *api.Config) {
-		c.Auth, c.MaxStreams, c.MaxCallerStreams = byTenantAndUser{}, 20, 4
-	}})
-	open := 0
-	for user := range 5 {
-		who := hostileTenant + "/" + strconv.Itoa(user)
-		for of := 0; ; of++ {
-			if r := f.send(sentBy(who, request{method: http.MethodHead, path: "/api/events"})); r.status != 200 {
-				if user == 0 && of != 4 {
-					t.Errorf("an identity has %d streams", of)
-				}
-				break
-			}
-			f.followAs(who, "/api/events")
-			open++
-		}
-	}
-	if open != 10 {
-		t.Errorf("a tenant has %d of 20 streams", open)
-	}
-	f.followAs("other/anna", "/api/events")
-}
-
-// takeBodies holds bodies with calls that wait for a person.
-func takeBodies(t *testing.T) {
-	f := newFleet(t, setup{change: func(c *api.Config) { c.Auth, c.MaxRequestBytes = byTenantAndUser{}, 400_000 }})
-	f.connect(0, session("phone"), silent, confirmable("camera_snap"))
-	ctx, leave := context.WithCancel(t.Context())
-	var waiting sync.WaitGroup
-	refused := make(chan int, 6)
-	for user := range cap(refused) {
-		waiting.Go(func() {
-			r := sentBy(hostileTenant+"/"+strconv.Itoa(user), request{
-				method: http.MethodPost, path: snap, ctx: ctx,
-				body: `{"args":{"a":"` + strings.Repeat("a", 49_000) + `"}}`,
-			})
-			if got, err := f.try(r); err == nil {
-				refused <- got.status
-			}
-		})
-	}
-	for range cap(refused) - 4 { // those of half of the pool wait
-		if status := await(t, "a refusal", refused); status != http.StatusTooManyRequests {
-			t.Errorf("status %d", status)
-		}
-	}
-	wantProblem(f.send(sentBy("other/anna", long("sync", 90_000))), 404, registry.CodeToolNotFound)
-	leave()
-	waiting.Wait()
-}
-
-func takeWaits(t *testing.T) {
-	f := newFleet(t, setup{change: func(c *api.Config) { c.Auth = byTenantAndUser{} }})
-	f.connect(0, session("s1"), silent, tools("t")...)
-	call := func(who string) string {
-		return decode[answer](f.send(sentBy(who, request{
-			method: http.MethodPost, path: "/api/tools/t/call", body: `{"mode":"async","timeout_ms":60000}`,
-		})), 202).CallID
-	}
-	wait := "/api/calls/" + call(hostileTenant+"/anna") + "?wait_ms=60000"
-	ctx, leave := context.WithCancel(t.Context())
-	var waiting sync.WaitGroup
-	refused := make(chan int, 600)
-	for range cap(refused) {
-		waiting.Go(func() {
-			r := sentBy(hostileTenant+"/anna", request{path: wait, ctx: ctx})
-			if got, err := f.try(r); err == nil {
-				refused <- got.status
-			}
-		})
-	}
-	for range cap(refused) - 500 { // the rest of an identity waits
-		if status := await(t, "a refusal", refused); status != http.StatusTooManyRequests {
-			t.Errorf("status %d", status)
-		}
-	}
-	r := f.send(sentBy("other/anna", request{path: "/api/calls/57b9036c-aae2-43d4-9891-bb9e614fc2f8?wait_ms=1"}))
-	wantProblem(r, 404, registry.CodeCallNotFound)
-	leave()
-	waiting.Wait()
-}
-
-// takeReads fills the share of a tenant with reads that do not end. The others wait.
-func takeReads(t *testing.T) {
-	log, arrived := newHeldLog(), make(chan struct{}, 21)
-	f := newFleet(t, setup{change: func(c *api.Config) { c.AuditLog, c.Auth = log, arrivals{adminOf{}, arrived} }})
-	var reading sync.WaitGroup
-	read := func(who string) {
-		reading.Go(func() {
-			if r, err := f.try(sentBy(who, request{path: "/api/audit"})); err != nil || r.status != http.StatusOK {
-				t.Errorf("%s: %d %v", who, r.status, err)
-			}
-		})
-	}
-	for i := range cap(arrived) - 1 {
-		read(hostileTenant + "/" + strconv.Itoa(i))
-	}
-	for range cap(arrived) - 1 {
-		await(t, "a request", arrived)
-	}
-	f.eventually("the share of the tenant to be full", func() bool { return log.reading() == 2 })
-	read("other/anna")
-	f.eventually("another tenant to read", func() bool { return log.reading() == 3 })
-	close(log.open)
-	reading.Wait()
-}
-
-// heldStore erases when its log opens.
-type heldStore struct {
-	registry.Store
-	log *heldLog
-}
-
-func (s heldStore) EraseOf(ctx context.Context, _, _ string, _ registry.PersonalKind) (int, error) {
-	_, _, err := s.log.ReadAudit(ctx, registry.AuditQuery{})
-	return 0, err
-}
-
-// takeErasures fills the share of a tenant with erasures that do not end. The others wait.
-func takeErasures(t *testing.T) {
-	log, arrived := newHeldLog(), make(chan struct{}, 4)
-	f := newFleet(t, setup{change: func(c *api.Config) {
-		c.Auth = arrivals{adminOf{}, arrived}
-		c.Erasure = erasure.New(erasure.Config{Store: heldStore{memory.New(memory.Options{}), log}})
-	}})
-	var erasing sync.WaitGroup
-	erase := func(who string) {
-		erasing.Go(func() {
-			erasure := request{method: http.MethodDelete, path: "/api/users/anna"}
-			if r, err := f.try(sentBy(who, erasure)); err != nil || r.status != http.StatusOK {
-				t.Errorf("%s: %d %v", who, r.status, err)
-			}
-		})
-	}
-	for range cap(arrived) - 1 {
-		erase(hostileTenant + "/root")
-	}
-	for range cap(arrived) - 1 {
-		await(t, "a request", arrived)
-	}
-	f.eventually("the share of the tenant to be full", func() bool { return log.reading() == 1 })
-	erase("other/root")
-	f.eventually("another tenant to erase", func() bool { return log.reading() == 2 })
-	close(log.open)
-	erasing.Wait()
-}
-
-func takeExports(t *testing.T) {
-	log := newHeldLog()
-	f := newFleet(t, setup{change: func(c *api.Config) { c.AuditLog, c.Auth = log, adminOf{} }})
-	ctx, leave := context.WithCancel(t.Context())
-	var exporting sync.WaitGroup
-	statuses := make(chan int, 20)
-	for i := range cap(statuses) {
-		exporting.Go(func() {
-			who := hostileTenant + "/" + strconv.Itoa(i)
-			if r, err := f.try(sentBy(who, request{path: "/api/audit?format=jsonl", ctx: ctx})); err == nil {
-				statuses <- r.status
-			}
-		})
-	}
-	for range cap(statuses) - 8 {
-		if status := await(t, "a refusal", statuses); status != http.StatusTooManyRequests {
-			t.Errorf("status %d", status)
-		}
-	}
-	other := make(chan reply, 1)
-	exporting.Go(func() {
-		r, _ := f.try(sentBy("other/anna", request{path: "/api/audit?format=jsonl", ctx: t.Context()}))
-		other <- r
-	})
-	f.eventually("the export of another tenant to read", func() bool { return log.reading() == 3 }) // two are the share
-	close(log.open)
-	if r := await(t, "its answer", other); r.status != http.StatusOK {
-		t.Errorf("%d %s", r.status, r.body)
-	}
-	leave()
-	exporting.Wait()
-}
-
-// adminOf is byTenantAndUser for admins.
-type adminOf struct{ byTenantAndUser }
-
-func (a adminOf) Authenticate(ctx context.Context, r *http.Request, token string) (auth.Identity, error) {
-	id, err := a.byTenantAndUser.Authenticate(ctx, r, token)
-	id.Admin = true
-	return id, err
 }

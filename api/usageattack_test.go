@@ -168,6 +168,7 @@ func TestForgedCursorsOfCalls(t *testing.T) {
 // heldLog is an audit log whose reads wait. It knows how many there were at once.
 type heldLog struct {
 	open chan struct{} // closed when reads may end
+	of   string        // the tenant whose reads wait and are counted; empty: all
 
 	mu           sync.Mutex
 	active, most int
@@ -176,8 +177,11 @@ type heldLog struct {
 func newHeldLog() *heldLog { return &heldLog{open: make(chan struct{})} }
 
 func (l *heldLog) ReadAudit(
-	ctx context.Context, _ registry.AuditQuery,
+	ctx context.Context, q registry.AuditQuery,
 ) ([]registry.AuditEntry, string, error) {
+	if l.of != "" && q.Tenant != l.of {
+		return nil, "", nil
+	}
 	l.mu.Lock()
 	l.active++
 	l.most = max(l.most, l.active)

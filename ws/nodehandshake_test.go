@@ -13,6 +13,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/ws"
 	"github.com/farhand/farhand/ws/node/nodetest"
@@ -154,6 +155,13 @@ func TestNodeHandshakesAreShared(t *testing.T) {
 	must(t, err)
 	g := newGateway(t, func(c *ws.Config) { c.Sources = sources })
 	from := func(address string) http.Header { return http.Header{"X-Forwarded-For": {address}} }
+	other := testkit.Alone(t, "OpenClaw nodes that have not said who they are", func() error {
+		conn, _, err := websocket.DefaultDialer.Dial(g.nodeURL(), from("198.51.100.7"))
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
 	flood := 0
 	for ; flood < 600; flood++ {
 		conn, resp, err := websocket.DefaultDialer.Dial(g.nodeURL(), from("203.0.113.7"))
@@ -171,9 +179,7 @@ func TestNodeHandshakesAreShared(t *testing.T) {
 	if status := g.upgradeRefused(from("203.0.113.7")); status != http.StatusTooManyRequests {
 		t.Errorf("it was answered with %d", status)
 	}
-	if status := g.upgradeRefused(from("198.51.100.7")); status != 0 {
-		t.Errorf("another source was answered with %d", status)
-	}
+	other.Crowded()
 	if s := g.server.Stats(); s.Open != 0 {
 		t.Errorf("%d connections are open", s.Open)
 	}

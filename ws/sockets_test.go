@@ -15,6 +15,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/registrytest"
 	"github.com/farhand/farhand/ws"
@@ -82,6 +83,16 @@ func TestConnectionsAreShared(t *testing.T) {
 func TestOpeningsAreShared(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, func(c *ws.Config) { c.Auth = auth.AuthenticatorFunc(byTenantAndUser) })
+	opened := func() error {
+		conn, _, err := websocket.DefaultDialer.Dial(g.url(""), http.Header{"Authorization": {"Bearer other/"}})
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		(&device{t: t, conn: conn}).expect("session_start")
+		return nil
+	}
+	other := testkit.Alone(t, "sessions being opened", opened)
 	release := make(chan struct{})
 	claim := func() error { <-release; return nil }
 	g.store.claim.Store(&claim)
@@ -104,13 +115,11 @@ func TestOpeningsAreShared(t *testing.T) {
 		return s.Opening == 32 && s.Queued == many-32
 	})
 	g.store.claim.Store(nil)
-	conn, _, err := websocket.DefaultDialer.Dial(g.url(""), http.Header{"Authorization": {"Bearer other/"}})
-	must(t, err)
-	defer conn.Close()
-	(&device{t: t, conn: conn}).expect("session_start")
+	must(t, opened())
 	if s := g.server.Stats(); s.Opening != 32 {
 		t.Errorf("the other one was opened when %d were left", s.Opening)
 	}
+	other.Crowded()
 	close(release)
 	leave()
 	for range many {

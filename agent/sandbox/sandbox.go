@@ -135,6 +135,9 @@ const maxDepth = 100
 // Content that could not be counted also counts as too much.
 func (u Usage) Full(w Workspace) error {
 	switch {
+	case errors.Is(u.Unseen, errTooMany):
+		return fmt.Errorf("%w: it has more than %d files and folders, at most %d are allowed; remove some", ErrFull,
+			u.Files-1, w.MaxFiles)
 	case u.Unseen != nil:
 		return fmt.Errorf("%w: part of it cannot be counted (%w); remove it, or make it readable", ErrFull, u.Unseen)
 	case w.MaxBytes > 0 && u.Bytes > w.MaxBytes:

@@ -204,6 +204,16 @@ func answerOf(n int) registry.Result {
 // A tenant whose large answers are being checked keeps neither the small ones of others waiting nor the large ones.
 func TestAnswersOfATenantLeaveRoomForOthers(t *testing.T) {
 	s := NewValidator()
+	var honest []*testkit.Beside
+	for _, n := range []int{100, 5 << 10, 500 << 10} {
+		pool := fmt.Sprintf("outputs being checked (decoded bytes), %d bytes each", n)
+		honest = append(honest, testkit.Alone(t, pool, func() error {
+			if found := s.CheckOutput(t.Context(), "honest", []byte(`{"type":"string"}`), answerOf(n)); len(found) != 1 {
+				return fmt.Errorf("it was not checked: %+v", found)
+			}
+			return nil
+		}))
+	}
 	for _, pool := range []*share.Pool{s.smallOutputs, s.largeOutputs} {
 		for {
 			if _, err := pool.Try(share.Owner{Tenant: "greedy"}, smallArgs); err != nil {
@@ -217,10 +227,8 @@ func TestAnswersOfATenantLeaveRoomForOthers(t *testing.T) {
 		go func() { _, _ = s.largeOutputs.Acquire(waits, share.Owner{Tenant: "greedy"}, largeOutputBytes/4) }()
 	}
 	testkit.Eventually(t, "they wait", func() bool { return s.largeOutputs.Stats().Waiting == 100 })
-	for _, n := range []int{100, 5 << 10, 500 << 10} {
-		if found := s.CheckOutput(t.Context(), "honest", []byte(`{"type":"string"}`), answerOf(n)); len(found) != 1 {
-			t.Errorf("an answer of %d bytes was not checked: %+v", n, found)
-		}
+	for _, h := range honest {
+		h.Crowded()
 	}
 }
 

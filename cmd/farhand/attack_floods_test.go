@@ -38,7 +38,7 @@ func TestAttackFloods(t *testing.T) {
 				for i := range 60 {
 					attackers.Go(func() {
 						for n := 0; ctx.Err() == nil; n++ {
-							flood(ctx, a.pods[0].url, fmt.Sprintf("flood-%d-%d", i, n), frame, &frames)
+							flood(ctx, a.pods[0].url, fmt.Sprintf("flood-%d-%d", i, n), fleetToken, frame, &frames)
 							sockets.Add(1)
 						}
 					})
@@ -54,8 +54,8 @@ func TestAttackFloods(t *testing.T) {
 }
 
 // flood writes two hundred frames over one socket, if it is let.
-func flood(ctx context.Context, url, session string, frame func() []byte, count *atomic.Int64) {
-	conn, r, _, err := bareSocket(ctx, url, "session_id="+session, fleetToken)
+func flood(ctx context.Context, url, session, token string, frame func() []byte, count *atomic.Int64) {
+	conn, r, _, err := bareSocket(ctx, url, "session_id="+session, token)
 	if err != nil || conn == nil {
 		waitFor(ctx, 20*time.Millisecond)
 		return

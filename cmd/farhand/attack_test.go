@@ -1,15 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -44,13 +40,18 @@ type arena struct {
 // The honest device is connected to the first pod; its caller uses all of them in turn.
 func startAttacked(t *testing.T, n int, settings ...string) *arena {
 	t.Helper()
+	return startBeside(t, startLimited(t, plainProgram(t)), n, settings...)
+}
+
+// startBeside is startAttacked for a control pod that runs already.
+func startBeside(t *testing.T, control *pod, n int, settings ...string) *arena {
+	t.Helper()
 	program := plainProgram(t)
-	a := &arena{redis: redistest.Start(t)}
+	a := &arena{redis: redistest.Start(t), control: control}
 	settings = append([]string{"FARHAND_REDIS_URL=" + a.redis.URL()}, settings...)
 	for range n {
 		a.pods = append(a.pods, startLimited(t, program, settings...))
 	}
-	a.control = startLimited(t, program)
 	for _, url := range []string{a.pods[0].url, a.control.url} {
 		device := start(t, []string{"FARHAND_TOKEN=" + fleetToken}, program, "device", "--server", url, "--session",
 			"honest", "--tools", "echo")
@@ -123,19 +124,20 @@ func (a *arena) under(t *testing.T, limit time.Duration, attack func(ctx context
 		default:
 		}
 	}
-	failed := slices.DeleteFunc(slices.Clone(honest.Failed),
-		func(text string) bool { return strings.Contains(text, `"store_unavailable"`) })
-	late := len(honest.Failed) - len(failed)
-	if len(failed) > 0 || tooManyLate(late, len(honest.Took), left) {
-		t.Errorf("%d of %d honest calls failed, the first: %s", len(honest.Failed), len(honest.Took), honest.Failed[0])
-	}
+	honest.wantServed(t, left)
 	p99, reference := honest.p99(), control.p99()
-	limit = time.Duration(float64(max(honestP99, honestFactor*reference)) / (left * left)).Round(time.Millisecond)
+	limit = patienceFor(reference, left)
 	t.Logf("honest calls: %d, p99 %v (%v at a pod nobody attacks); %.0f %% of the machine were left to this test",
 		len(honest.Took), p99, reference, 100*left)
 	if p99 > limit {
 		t.Errorf("honest calls: p99 %v, want at most %v", p99, limit)
 	}
+}
+
+// patienceFor returns what the slowest of a hundred honest calls may take, by what it takes at the control and by the
+// share of the machine that is left to the test.
+func patienceFor(reference time.Duration, left float64) time.Duration {
+	return time.Duration(float64(max(honestP99, honestFactor*reference)) / (left * left)).Round(time.Millisecond)
 }
 
 // peakBelow checks that no pod grew by more than this many MiB over what it had before the attack.
@@ -187,61 +189,6 @@ func (a *arena) redisBytes(t *testing.T) int {
 		t.Fatalf("INFO memory: %v", err)
 	}
 	return n
-}
-
-// honestCaller is a program that calls the honest device all the time and notes how it was served.
-type honestCaller struct {
-	cmd    *exec.Cmd
-	input  io.Closer
-	output bytes.Buffer
-
-	Took   []time.Duration
-	Failed []string
-}
-
-// startHonest starts a caller that uses the pods at these addresses in turn.
-func startHonest(t *testing.T, urls ...string) *honestCaller {
-	t.Helper()
-	program := filepath.Join(filepath.Dir(plainProgram(t)), "honest")
-	var args []string
-	for _, url := range urls {
-		args = append(args, url+"/api/sessions/honest/tools/echo/call")
-	}
-	h := &honestCaller{cmd: exec.Command(program, args...)}
-	h.cmd.Env = append(os.Environ(), "HONEST_TOKEN="+fleetToken)
-	h.cmd.Stdout, h.cmd.Stderr = &h.output, os.Stderr
-	input, err := h.cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.input = input
-	if err := h.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { // after a test that failed in its attack
-		if h.cmd.ProcessState == nil {
-			_ = h.cmd.Process.Kill()
-			_ = h.cmd.Wait()
-		}
-	})
-	return h
-}
-
-// stop ends the caller and reads what it noted.
-func (h *honestCaller) stop(t *testing.T) {
-	t.Helper()
-	_ = h.input.Close()
-	if err := h.cmd.Wait(); err != nil {
-		t.Fatalf("honest caller: %v", err)
-	}
-	if err := json.Unmarshal(h.output.Bytes(), h); err != nil {
-		t.Fatalf("honest caller: %v", err)
-	}
-}
-
-func (h *honestCaller) p99() time.Duration {
-	slices.Sort(h.Took)
-	return h.Took[len(h.Took)*99/100].Round(time.Millisecond)
 }
 
 // residentPeak returns the most KiB of memory the pod has had resident, since the last reset if there was one.

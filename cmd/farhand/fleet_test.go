@@ -33,7 +33,7 @@ const fleetToken = "fleet-test-token-0123456789"
 var farhandBinary string
 
 func TestMain(m *testing.M) {
-	if runHerd() {
+	if runHerd() || runAttackers() {
 		return
 	}
 	dir, err := os.MkdirTemp("", "farhand-test-")

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -151,9 +152,16 @@ func (h *herdDevices) answer(conn net.Conn, request []byte) error {
 // maskedText encodes a short text frame as a client sends it.
 func maskedText(text string) []byte { return masked(0x81, text) }
 
-// masked encodes a short frame; the mask is zero.
+// masked encodes a frame; the mask is zero.
 func masked(opcode byte, payload string) []byte {
-	return append([]byte{opcode, 0x80 | byte(len(payload)), 0, 0, 0, 0}, payload...)
+	head := []byte{opcode, 0x80 | byte(len(payload))}
+	switch n := len(payload); {
+	case n > math.MaxUint16:
+		head = binary.BigEndian.AppendUint64([]byte{opcode, 0x80 | 127}, uint64(n))
+	case n > 125:
+		head = binary.BigEndian.AppendUint16([]byte{opcode, 0x80 | 126}, uint16(n))
+	}
+	return append(append(head, 0, 0, 0, 0), payload...)
 }
 
 // readFrame reads one unfragmented frame of a server.

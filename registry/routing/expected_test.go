@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 )
@@ -180,6 +181,14 @@ func TestWaitsOfAUserAreBounded(t *testing.T) {
 func TestWaitsOfATenantAreBounded(t *testing.T) {
 	r := newReturns(func(context.Context, string) (string, error) { return "", nil })
 	defer r.close()
+	other := testkit.Alone(t, "calls waiting for a device to reconnect", func() error {
+		_, leave := r.enter("other", "ann")
+		if leave == nil {
+			return errors.New("the call may not wait")
+		}
+		leave()
+		return nil
+	})
 	var leaves []func()
 	for user := range 2 * maxReturns / maxUserReturns {
 		for range maxUserReturns {
@@ -191,6 +200,7 @@ func TestWaitsOfATenantAreBounded(t *testing.T) {
 	if len(leaves) != maxTenantReturns {
 		t.Errorf("%d calls of a tenant wait", len(leaves))
 	}
+	other.Crowded()
 	for range maxUserReturns {
 		_, leave := r.enter("other", "ann")
 		if leave == nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/internal/share"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 )
@@ -156,12 +157,20 @@ func TestRunningCallsAreShared(t *testing.T) {
 			t.Cleanup(place.Release)
 		}
 	}
+	other := testkit.Alone(t, "asynchronous and idempotent calls", func() error {
+		place, err := calls.enter(share.Owner{Tenant: "u", Identity: "anna"})
+		if err == nil {
+			place.Release()
+		}
+		return err
+	})
 	if n := take("t", "anna"); n != maxRunning/4 {
 		t.Errorf("an identity has %d", n)
 	}
 	if n := take("t", ""); n != maxRunning/4 {
 		t.Errorf("the rest of its tenant has %d", n)
 	}
+	other.Crowded()
 	if n := take("u", "anna"); n != maxRunning/4 {
 		t.Errorf("another tenant has %d", n)
 	}
@@ -209,7 +218,16 @@ func TestChecksOfAnswersAreShared(t *testing.T) {
 			t.Cleanup(place.Release)
 		}
 	}
-	if greedy, honest := take("greedy"), take("honest"); greedy != maxChecks/2 || honest < maxChecks/4 {
+	other := testkit.Alone(t, "output schema checks", func() error {
+		place, err := hub.checks.slots.Try(share.Owner{Tenant: "other"}, 1)
+		if err == nil {
+			place.Release()
+		}
+		return err
+	})
+	greedy := take("greedy")
+	other.Crowded()
+	if honest := take("honest"); greedy != maxChecks/2 || honest < maxChecks/4 {
 		t.Errorf("one tenant has %d, then another one %d", greedy, honest)
 	}
 }
@@ -226,6 +244,13 @@ func TestErrandsAreShared(t *testing.T) {
 		}
 		return err
 	}
+	other := testkit.Alone(t, "calls from other pods to stateful tools here", func() error {
+		_, done, err := p.admit("other", share.Owner{Tenant: "u", Identity: "anna"}, time.Minute)
+		if err == nil {
+			done()
+		}
+		return err
+	})
 	for _, identity := range []string{"anna", "bob"} {
 		for range maxErrands / 4 {
 			if err := admit("t", identity); err != nil {
@@ -239,9 +264,7 @@ func TestErrandsAreShared(t *testing.T) {
 	if err := admit("t", "carla"); !errors.Is(err, registry.CodeBusy) {
 		t.Errorf("one more of the tenant: %v", err)
 	}
-	if err := admit("u", "anna"); err != nil {
-		t.Errorf("another tenant: %v", err)
-	}
+	other.Crowded()
 }
 
 // A tenant with more places than a pod remembers loses its own, the oldest first, and nobody else does.

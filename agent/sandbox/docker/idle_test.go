@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/sandbox"
+	"github.com/farhand/farhand/agent/sandbox/workspace/limittest"
 )
 
 // of returns the fixture with another workspace, of a tenant.
@@ -134,4 +135,11 @@ func TestNamelessFilesOfContainers(t *testing.T) {
 	}
 	cancel(errLate)
 	<-done
+}
+
+// TestWorkspaceLimits: what programs of a container hide in their workspace counts, as on the host.
+func TestWorkspaceLimits(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	limittest.Run(t, f.engine, plainEnv...)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/agent/sandbox/host"
+	"github.com/farhand/farhand/agent/sandbox/workspace/limittest"
 )
 
 func TestRights(t *testing.T) {
@@ -125,4 +126,9 @@ func TestNiceness(t *testing.T) {
 		}()
 		<-done
 	}
+}
+
+// TestWorkspaceLimits: what programs hide in their workspace counts.
+func TestWorkspaceLimits(t *testing.T) {
+	engines(t, func(t *testing.T, e *host.Engine) { limittest.Run(t, e, path...) })
 }
