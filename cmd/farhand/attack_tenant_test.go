@@ -39,7 +39,7 @@ const (
 func TestAttackHostileTenant(t *testing.T) {
 	release := make(chan struct{})
 	hostile := scriptedHostility(t, release)
-	quiet := append(hostile.settings(t), "FARHAND_REDIS_URL="+redistest.Start(t).URL())
+	quiet := append(hostile.settings(t), "FARHAND_REDIS_URL="+redistest.Start(t).URL(), redisMayStall)
 	control := startLimited(t, plainProgram(t), quiet...)
 	a := startBeside(t, control, 2, hostile.settings(t)...)
 	e := &tenantAttack{Pods: []string{a.pods[0].url, a.pods[1].url}}

@@ -48,7 +48,7 @@ func startBeside(t *testing.T, control *pod, n int, settings ...string) *arena {
 	t.Helper()
 	program := plainProgram(t)
 	a := &arena{redis: redistest.Start(t), control: control}
-	settings = append([]string{"FARHAND_REDIS_URL=" + a.redis.URL()}, settings...)
+	settings = append([]string{"FARHAND_REDIS_URL=" + a.redis.URL(), redisMayStall}, settings...)
 	for range n {
 		a.pods = append(a.pods, startLimited(t, program, settings...))
 	}
