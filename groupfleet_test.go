@@ -40,7 +40,7 @@ func newGroupPods(t testing.TB, change func(*farhand.Config), opts ...farhand.Op
 		if change != nil {
 			change(&cfg)
 		}
-		p.urls = append(p.urls, startOn(t, cfg, opts...))
+		p.urls = append(p.urls, start(t, cfg, opts...))
 	}
 	return p
 }
