@@ -114,7 +114,8 @@ func uploadSlowly(t *testing.T, dir string, every time.Duration) {
 	defer func() { _ = server.Close(); <-served }()
 	reserve := func() (registry.UploadSlot, error) {
 		part := registry.Part{Type: registry.PartFile, MIMEType: "video/mp4", Size: size}
-		return files.Reserve(t.Context(), registry.Key{Tenant: "t", Session: "s"}, registry.BlobOwner{}, "c", part, time.Minute)
+		key := registry.Key{Tenant: "t", Session: "s"}
+		return files.Reserve(t.Context(), key, registry.BlobOwner{}, "c", part, time.Minute)
 	}
 	slot, err := reserve()
 	if err != nil {

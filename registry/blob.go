@@ -71,7 +71,8 @@ type Blob struct {
 type BlobStore interface {
 	// ReserveBlob stores a blob for life: in its state or, if it has none, open. The bytes of a link do not count. limit
 	// is the tenant's quota in bytes. It fails with CodeRateLimited if the tenant would exceed limit or has MaxBlobs, or
-	// if the session would exceed an eighth of either quota, or all sessions of the owner its share. It sets the generation, except of a link.
+	// if the session would exceed an eighth of either quota, or all sessions of the owner's user or device their share.
+	// It sets the generation, except of a link.
 	ReserveBlob(ctx context.Context, b Blob, limit int64, life time.Duration) error
 
 	// TakeBlob marks an open blob as taken. If several callers race, one succeeds; the others get ErrNoBlob.
@@ -126,19 +127,14 @@ var (
 // BlobShare is the divisor of a tenant's quota of bytes and files that gives one session's quota.
 const BlobShare = 8
 
-// BlobOwner is the user whose sessions share a quota of files or, if there is none, the device that its credential
-// names. They can have sessions with any number of ids. Zero: neither.
-type BlobOwner struct {
-	User   string `json:"user,omitempty"`   // half of the tenant's quota
-	Device string `json:"device,omitempty"` // an eighth, as one session
-}
+// BlobUserShare is the divisor that gives the quota of a user.
+const BlobUserShare = 2
 
-// Share returns the divisor of the tenant's quota that gives the owner's.
-func (o BlobOwner) Share() int64 {
-	if o.User != "" {
-		return 2
-	}
-	return BlobShare
+// BlobOwner is the user, and the device that a credential names, whose sessions share quotas of files: they can have any
+// number of ids. Empty: none.
+type BlobOwner struct {
+	User   string `json:"user,omitempty"`
+	Device string `json:"device,omitempty"` // its quota is that of one session
 }
 
 // PartType says how a Part is shown.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/farhand/farhand/internal/webhook"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // Outcome is what became of a push.
@@ -107,11 +108,19 @@ func failure(err error) result {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok { // its text has the URL, which is a secret
 		err = wrapped.Err
 	}
-	return result{outcome: Retry, reason: err.Error()}
+	return result{outcome: Retry, reason: reasonOf(err)}
 }
 
 // refused is the result of a push that cannot be made.
-func refused(err error) result { return result{outcome: Refused, reason: err.Error()} }
+func refused(err error) result { return result{outcome: Refused, reason: reasonOf(err)} }
+
+const maxReason = 300 // bytes of a reason, which is stored
+
+// reasonOf returns an error as a reason. The other side may have chosen its text: the names of its certificate.
+func reasonOf(err error) string {
+	text := registry.TruncateText(err.Error(), 4*maxReason)
+	return registry.TruncateText(textsafe.Line(text), maxReason)
+}
 
 // retryAfter reads the header Retry-After: seconds or a date.
 func retryAfter(h http.Header) time.Duration {

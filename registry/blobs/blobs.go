@@ -2,7 +2,7 @@
 // registry.BlobStore.
 //
 // All blobs are in one space, because the secret of a blob does not tell its tenant. A blob counts against the quotas
-// of its tenant and its session while it is in their indexes, where its member has its size.
+// of its tenant, session, user and device while it is in their indexes, where its member has its size.
 //
 // The last erasure of a session is a document in the space of its tenant. The blobs of the session have its revision as
 // their generation. Blobs of other generations are older, and count as deleted.
@@ -62,13 +62,17 @@ type quota struct {
 	share int64 // divisor of the tenant's quotas
 }
 
-// quotas returns the quotas of the blob's tenant, session and owner. An index does not name the owner.
+// quotas returns the quotas of the blob's tenant, session, user and device. An index names neither of the last two.
 func (b blob) quotas() []quota {
 	all := []quota{{"tenant." + b.Tenant, 1}, {sessionIndex(b.Tenant, b.SessionID), registry.BlobShare}}
-	if b.Owner != (registry.BlobOwner{}) {
-		sum := sha256.Sum256([]byte(b.Owner.User + "\x00" + b.Owner.Device))
-		all = append(all, quota{"owner." + b.Tenant + "/" + hex.EncodeToString(sum[:16]), b.Owner.Share()})
+	add := func(kind, name string, share int64) {
+		if name != "" {
+			sum := sha256.Sum256([]byte(name))
+			all = append(all, quota{kind + b.Tenant + "/" + hex.EncodeToString(sum[:16]), share})
+		}
 	}
+	add("user.", b.Owner.User, registry.BlobUserShare)
+	add("device.", b.Owner.Device, registry.BlobShare)
 	return all
 }
 

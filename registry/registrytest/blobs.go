@@ -167,6 +167,10 @@ var blobTests = []subtest{
 		f.must(reserve("g", "s9", lamp, 100))
 		f.must(f.store.DropBlob(f.ctx, f.id+"a0"))
 		f.must(reserve("h", "s5", ann, 100))
+		phone := registry.BlobOwner{User: "ben", Device: "phone"}
+		f.must(reserve("i", "s10", phone, 100))
+		f.must(reserve("j", "s11", phone, 100))
+		f.wantBlobs(reserve("k", "s12", phone, 1), registry.ErrManyBlobs)
 	}},
 	{name: "blobs end after their time, and count no longer", run: func(f *fixture) {
 		f.must(f.store.ReserveBlob(f.ctx, f.blob("a", "s1", 100), 800, briefly))

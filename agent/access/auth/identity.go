@@ -185,13 +185,10 @@ func (id Identity) Owner() share.Owner {
 	return share.Owner{Tenant: id.Tenant, Identity: cmp.Or(id.Scope(), kind, "anonymous")}
 }
 
-// FileOwner returns who shares a quota of files with all its sessions. It is zero for a credential that names neither a
+// FileOwner returns who shares quotas of files with all its sessions. It is zero for a credential that names neither a
 // user nor a device: it may serve a fleet.
 func (id Identity) FileOwner() registry.BlobOwner {
-	if id.User != "" {
-		return registry.BlobOwner{User: id.User}
-	}
-	return registry.BlobOwner{Device: id.Device}
+	return registry.BlobOwner{User: id.User, Device: id.Device}
 }
 
 // Label returns the credential for people: its name with Credential in parentheses, or Credential alone.

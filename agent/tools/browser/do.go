@@ -260,8 +260,15 @@ func (f failure) Error() string { return string(f) }
 
 // short returns text in one line, truncated.
 func short(text string, bytes int) string {
+	cut := len(text) > 16*bytes // the words of a page's text take a multiple of its memory
+	if cut {
+		text = text[:16*bytes]
+	}
 	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
 	if len(text) <= bytes {
+		if cut {
+			text += "…"
+		}
 		return text
 	}
 	for bytes > 0 && !utf8.RuneStart(text[bytes]) {

@@ -66,6 +66,10 @@ func (s *snapshot) findFrames(ctx context.Context, tree *page.FrameTree) {
 
 // frame writes the accessibility tree of one frame.
 func (s *snapshot) frame(ctx context.Context, id cdp.FrameID, depth int) error {
+	if s.text.Len() >= maxSnapshot { // its tree would only take memory
+		s.hidden++
+		return nil
+	}
 	tree, err := cdp.Call(ctx, s.tab.wire, accessibility.GetFullAXTree,
 		accessibility.GetFullAXTreeParams{FrameID: id})
 	if err != nil || len(tree.Nodes) == 0 {

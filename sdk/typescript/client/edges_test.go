@@ -56,8 +56,9 @@ func (b *bad) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		value, rest, _ = strings.Cut(value, " ")
 		w.Header().Set(name, value)
 	}
-	w.WriteHeader(map[string]int{"200": 200, "202": 202, "204": 204, "302": 302, "404": 404, "409": 409, "429": 429, "502": 502,
-		"503": 503}[status])
+	w.WriteHeader(map[string]int{
+		"200": 200, "202": 202, "204": 204, "302": 302, "404": 404, "409": 409, "429": 429, "502": 502, "503": 503,
+	}[status])
 	_, _ = io.WriteString(w, rest)
 }
 
