@@ -32,6 +32,8 @@ interface Running {
   readonly tool: string;
   readonly traceparent: string;
   readonly controller: AbortController;
+  /** Both are kept while the call runs: Node.js 20 may free a timeout that only AbortSignal.any refers to. */
+  awaited?: { late: AbortSignal; either: AbortSignal };
   answered: boolean;
 }
 
@@ -182,8 +184,13 @@ export class Calls {
       signal,
       deadline,
       traceparent,
-      awaited: () =>
-        AbortSignal.any([signal, AbortSignal.timeout(Math.max(0, deadline.getTime() + grace - Date.now()))]),
+      awaited: () => {
+        if (!running.awaited) {
+          const late = AbortSignal.timeout(Math.max(0, deadline.getTime() + grace - Date.now()));
+          running.awaited = { late, either: AbortSignal.any([signal, late]) };
+        }
+        return running.awaited.either;
+      },
       progress: (progress, total, message) => {
         if (running.answered || !Number.isFinite(progress)) return;
         const of = total !== undefined && total > 0 && Number.isFinite(total) ? { total } : {};
