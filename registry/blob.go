@@ -130,8 +130,8 @@ const BlobShare = 8
 // BlobUserShare is the divisor that gives the quota of a user.
 const BlobUserShare = 2
 
-// BlobOwner is the user, and the device that a credential names, whose sessions share quotas of files: they can have any
-// number of ids. Empty: none.
+// BlobOwner is the user, and the device that a credential names, whose sessions share quotas of files: they can have
+// any number of ids. Empty: none.
 type BlobOwner struct {
 	User   string `json:"user,omitempty"`
 	Device string `json:"device,omitempty"` // its quota is that of one session

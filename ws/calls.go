@@ -192,10 +192,11 @@ func (c *conn) failAnswer(id string, bad *fields.Error) {
 
 // Uploads stores files that are too large for a result. *blobs.Service implements it.
 type Uploads interface {
-	// Reserve creates an upload slot for one file of a running call, in the quotas of its session and of an owner. left is
-	// how long the caller still waits.
+	// Reserve creates an upload slot for one file of a running call, in the quotas of its session and of an owner. left
+	// is how long the caller still waits.
 	Reserve(
-		ctx context.Context, key registry.Key, owner registry.BlobOwner, call string, p registry.Part, left time.Duration,
+		ctx context.Context, key registry.Key, owner registry.BlobOwner, call string, p registry.Part,
+		left time.Duration,
 	) (registry.UploadSlot, error)
 
 	// Link returns a part that names a slot, with the URL to read the file from. CodeInvalidResult means that the part

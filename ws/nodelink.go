@@ -254,7 +254,9 @@ func (c *conn) stepNode(s *node.Step) error {
 type Files interface {
 	// Store stores the data of a call's part, in the quotas of its session and of an owner. It returns the part with a
 	// URL in place of the data.
-	Store(ctx context.Context, key registry.Key, owner registry.BlobOwner, call string, p registry.Part) (registry.Part, error)
+	Store(
+		ctx context.Context, key registry.Key, owner registry.BlobOwner, call string, p registry.Part,
+	) (registry.Part, error)
 }
 
 // nodeResult completes a call. Nodes send pictures and films inside their results, so what is too large to travel on is

@@ -230,7 +230,8 @@ func (e *Engine) answer(
 		limits: e.cfg.Limits, log: e.cfg.Log, model: e.cfg.Models[0], out: out, turn: uuid.NewString(),
 		journal: &journal{store: e.cfg.Store, turn: l.Turn, spending: spent}, readings: e.readings,
 		readKey: &readingKey{Key: a.Key},
-		format:  a.Format, debug: a.Debug, tools: e.open(scope), files: e.cfg.Files, key: a.Key, owner: a.Caller.FileOwner(),
+		format:  a.Format, debug: a.Debug, tools: e.open(scope), files: e.cfg.Files, key: a.Key,
+		owner:  a.Caller.FileOwner(),
 		memory: e.memory, by: a.Caller.Owner(), budget: e.cfg.ModelBudget,
 	}}
 	defer t.loop.giveBack()

@@ -280,9 +280,9 @@ const (
 
 // pooled returns a copy of the default transport that keeps maxIdle idle connections per host, because the requests of
 // many turns go to one host. The default keeps two. It also bounds the headers of answers, of which the default allows
-// 10 MiB. It speaks HTTP/1.1 only: over HTTP/2 a provider fills 4 MiB of each answer that is not read yet, which no room
-// was asked for, and has the pod answer pings and settings, also without a request. A replaced http.DefaultTransport is
-// used unchanged.
+// 10 MiB. It speaks HTTP/1.1 only: over HTTP/2 a provider fills 4 MiB of each answer that is not read yet, which no
+// room was asked for, and has the pod answer pings and settings, also without a request. A replaced
+// http.DefaultTransport is used unchanged.
 func pooled() http.RoundTripper {
 	t, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {

@@ -102,7 +102,7 @@ const (
 	tokenLife = 40 * time.Minute // of Apple's; a new one may be made every 20 minutes, and is valid for an hour
 	spareTime = time.Minute      // before a token of Google expires
 
-	maxTokenLife = 24 * 60 * 60 // seconds of a token of Google, which says an hour; more would overflow or last for good
+	maxTokenLife = 24 * 60 * 60 // seconds of a token of Google, which says an hour; more could overflow
 )
 
 func newFCM(client *http.Client, a *account, base string) fcm {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The names of a certificate are in the error for another host, whoever made the certificate.
+// The names of a certificate are in the error for another host, also if nothing vouches for it.
 func TestReasonsAreShortAndClean(t *testing.T) {
 	var names []string
 	for i := range 90 {

@@ -88,7 +88,7 @@ func TestMemoryIsNotForWhoAsksForMore(t *testing.T) {
 	})
 }
 
-// A device whose credential names it gets the calls for its id, although others that chose the same id have come before.
+// A device whose credential names it gets the calls for its id, although others that chose the same id came before.
 func TestADeviceIDMeansTheDeviceOfItsCredential(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New(memory.Options{})

@@ -383,6 +383,17 @@ func TestHostileGateway(t *testing.T) {
 	}
 }
 
+// TestTimeoutsOutliveCollections: a call that waits for its turn ends in time, also if memory is collected meanwhile.
+func TestTimeoutsOutliveCollections(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("testdata/collected.mjs")
+	must(t, err)
+	line := testkit.Receive(t, "the end of the call", startNode(t, string(text)).lines)
+	if !strings.HasPrefix(line, "2 not started: ") {
+		t.Errorf("%.200s", line)
+	}
+}
+
 // TestWebMCP offers the tools of a page in Chromium, as they come and go, and tells the page why a token is refused.
 // Two devices with one store take turns.
 func TestWebMCP(t *testing.T) {
