@@ -231,7 +231,8 @@ type CallEvent struct {
 	Chunk    string    `json:"chunk,omitempty"`
 	At       time.Time `json:"at"`
 
-	Session string // the session whose budget is charged
+	Session string `json:"-"` // the session whose budget is charged
+	UserID  string `json:"-"` // the caller's user, whose budget is charged, too; empty: none
 }
 
 // Report is a running call's progress report. Every field is optional: nil and empty fields are ignored.

@@ -55,7 +55,6 @@ type conn struct {
 	introduced   bool            // the first frame has arrived
 	fresh        bool            // the server made the session's id; connect may name another
 	shownWaiting bool            // the approvals that wait for its person were shown
-	nameBytes    int             // of toolNames
 	compiled     []int32         // bytes of the compiled schema of each tool, in the order of local.Tools
 	unpaired     string          // a device id that was not paired when Server.pairings was unpairedAt
 	unpairedAt   int64

@@ -323,17 +323,18 @@ const freeNames = 2 << 10
 // holdNames takes what the names of the tools at the device need of the pod's pool of offered tools. It gives nothing
 // back before the connection ends: what a device has had it may have again. The error is CloseRate.
 func (c *conn) holdNames() error {
-	need := c.mcp.NameBytes()
-	if need <= max(c.nameBytes, freeNames) {
-		return nil
+	need, err := c.mcp.NameBytes(), error(nil)
+	switch {
+	case need <= freeNames:
+	case c.toolNames == nil:
+		c.toolNames, err = c.server.cfg.Pod.Hub.HoldTools(c.who.Owner(), need)
+	default:
+		err = c.toolNames.Grow(int64(need))
 	}
-	grant, err := c.server.cfg.Pod.Hub.HoldTools(c.who.Owner(), need)
 	if err != nil {
 		c.note(slog.LevelWarn, "a device lists too many tools", "error", err)
 		return CloseRate
 	}
-	c.toolNames.Release()
-	c.toolNames, c.nameBytes = grant, need
 	return nil
 }
 

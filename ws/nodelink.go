@@ -54,8 +54,10 @@ func (s *Server) holdCatalog(who *auth.Identity, hello *node.Hello) (connCatalog
 // with returns the catalog of the node with the plug-in tools that it published, in place of the one before. If there
 // is no room for it, that is the catalog without them.
 func (h *connCatalogs) with(plugins []json.RawMessage) *commands.Catalog {
-	former := h.current
-	h.current = nil
+	if h.current != nil { // first: tools in place of others need room only for what is more
+		h.server.catalogs.release(h.owner.Tenant, h.current)
+		h.current = nil
+	}
 	if len(plugins) > 0 {
 		made := h.server.catalogs.of(h.own.Node(), plugins)
 		if err := h.server.catalogs.hold(h.server.cfg.Pod.Hub, h.owner, made); err == nil {
@@ -63,9 +65,6 @@ func (h *connCatalogs) with(plugins []json.RawMessage) *commands.Catalog {
 		} else {
 			h.server.log.Debug("plug-in tools of a node are not offered", "tenant", h.owner.Tenant, "error", err)
 		}
-	}
-	if former != nil {
-		h.server.catalogs.release(h.owner.Tenant, former)
 	}
 	return cmp.Or(h.current, h.own)
 }

@@ -249,6 +249,24 @@ func (p *Pool) Stats() Stats {
 	return Stats{p.held, p.count, maps.Clone(p.refused)}
 }
 
+// Grow takes what a grant lacks of n units, or fails with a *FullError and leaves the grant as it is. It passes no
+// waiting request. It does nothing if the grant has n units.
+func (g *Grant) Grow(n int64) error {
+	p := g.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	more := n - g.n
+	switch {
+	case more <= 0:
+	case p.count > 0 || p.lacksLocked(g.owner, more) != "":
+		return &FullError{p.refuseLocked(g.owner, more)}
+	default:
+		p.addLocked(g.owner, more)
+		g.n = n
+	}
+	return nil
+}
+
 // Shrink releases all but n units. It does nothing if the grant has fewer.
 func (g *Grant) Shrink(n int64) {
 	g.pool.mu.Lock()

@@ -94,6 +94,27 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// A grant that grows counts only what it lacks. If that does not fit, it stays as it is.
+func TestGrow(t *testing.T) {
+	p := share.New(share.Bounds{Pod: 120})
+	g, err := p.Try(share.Owner{Tenant: "a", Identity: "1"}, 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int64{30, 10} {
+		if err := g.Grow(n); err != nil || p.Stats().Held != 30 {
+			t.Errorf("to %d: %v, %+v", n, err, p.Stats())
+		}
+	}
+	full, ok := errors.AsType[*share.FullError](g.Grow(31))
+	if s := p.Stats(); !ok || full.Bound != share.Identity || s.Held != 30 || s.Refused[share.Identity] != 1 {
+		t.Errorf("beyond the bound: %+v, %+v", full, s)
+	}
+	if g.Release(); p.Stats().Held != 0 {
+		t.Errorf("released: %+v", p.Stats())
+	}
+}
+
 // A tenant that holds nothing gets what fits into the pool, also if that is more than its share.
 func TestOneRequestMayTakeMore(t *testing.T) {
 	p := share.New(share.Bounds{Pod: 10})

@@ -57,10 +57,7 @@ func (c *coder) envelope(e *registry.Envelope) {
 	c.texts(remark(e))
 	c.numbers(&e.Generation, &e.TimeoutMS, &attributes, &e.Attempt)
 	e.Attributes = uint64(attributes)
-	list(c, &e.Proofs, len(c.text)) // each proof takes at least one byte
-	for i := range e.Proofs {
-		c.texts(&e.Proofs[i])
-	}
+	c.names(e)
 	c.json(&e.Args)
 	if answered {
 		c.result(made(c, &e.Result))
@@ -81,6 +78,26 @@ func remark(e *registry.Envelope) *string {
 		return &e.Trace
 	}
 	return &e.Reason
+}
+
+// names codes the list that has one place in all envelopes: the proofs of a device, or the user of a call, which has no
+// proofs. Pods of releases without users in calls ignore it there.
+func (c *coder) names(e *registry.Envelope) {
+	all := e.Proofs
+	if e.Kind == registry.EnvelopeCall && e.UserID != "" {
+		all = []string{e.UserID}
+	}
+	list(c, &all, len(c.text)) // each text takes at least one byte
+	for i := range all {
+		c.texts(&all[i])
+	}
+	switch {
+	case c.writing:
+	case e.Kind != registry.EnvelopeCall:
+		e.Proofs = all
+	case len(all) > 0:
+		e.UserID = all[0]
+	}
 }
 
 func (c *coder) reply(r *registry.Reply) {
@@ -269,7 +286,7 @@ func appendField[T ~string | ~[]byte](b []byte, field T) []byte {
 func encodeEnvelope(e registry.Envelope) ([]byte, error) {
 	e.V = cmp.Or(e.V, registry.EnvelopeVersion)
 	c := newWriter(messageEnvelope, 64+e.Args.Len()+len(e.CallID)+len(e.ReplyTo)+len(e.Tenant)+len(e.Session)+
-		len(e.Tool)+len(e.Spec)+len(e.Reason)+len(e.Trace))
+		len(e.Tool)+len(e.Spec)+len(e.Reason)+len(e.Trace)+len(e.UserID))
 	c.envelope(&e)
 	return c.bytes, c.err
 }

@@ -30,11 +30,15 @@ func TestMessagesSurviveTheTrip(t *testing.T) {
 		Exact: true, CallID: "c", Tool: "x", Spec: "h", Attributes: 1 << 63, Attempt: 1,
 		Args: registry.MustJSON(`{"a":"<b>&","n":12345678901234567890}`), TimeoutMS: 5, ReplyTo: "p",
 		Durable: true, Result: wholeResult(), Err: registry.Lost().With(registry.DispatchedYes),
-		Proofs: []string{"p1", "p2"}, Trace: "tr", Order: registry.OrderSession, AgeMS: 3, Approved: true,
+		UserID: "u", Trace: "tr", Order: registry.OrderSession, AgeMS: 3, Approved: true,
 	}
 	for v, i := reflect.ValueOf(whole), 0; i < v.NumField(); i++ {
-		if v.Field(i).IsZero() && v.Type().Field(i).Name != "Reason" { // an envelope has a reason or a trace
-			t.Errorf("the test leaves out %s", v.Type().Field(i).Name)
+		switch name := v.Type().Field(i).Name; name {
+		case "Reason", "Proofs": // a call has a trace and a user in their place
+		default:
+			if v.Field(i).IsZero() {
+				t.Errorf("the test leaves out %s", name)
+			}
 		}
 	}
 	for v, i := reflect.ValueOf(*whole.Result), 0; i < v.NumField(); i++ {
@@ -45,6 +49,7 @@ func TestMessagesSurviveTheTrip(t *testing.T) {
 	long := registry.MustJSON(`"` + strings.Repeat("x", keptMessage) + `"`)
 	for _, envelope := range []registry.Envelope{
 		whole, {V: registry.EnvelopeVersion, Kind: registry.EnvelopeCancel, Reason: "r"},
+		{V: registry.EnvelopeVersion, Kind: registry.EnvelopeAnswer, Proofs: []string{"p1", "p2"}},
 		{V: registry.EnvelopeVersion, Err: registry.Lost()}, {V: registry.EnvelopeVersion},
 		{V: registry.EnvelopeVersion, Generation: -1, Result: &registry.Result{}},
 		{V: registry.EnvelopeVersion, Args: long, CallID: "c", ReplyTo: "p"},

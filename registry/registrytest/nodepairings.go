@@ -195,6 +195,10 @@ var nodePairingTests = []subtest{
 		if got, err := f.store.UseSetup(f.ctx, second.Digest, "node"); err != nil || got.Credential != "c1" {
 			f.Errorf("after the node was paired: %+v, %v", got, err)
 		}
+		f.must(f.store.PairSetup(f.ctx, second.Digest, ""))
+		if got, err := f.store.UseSetup(f.ctx, second.Digest, "node"); err != nil || got.Credential != "" {
+			f.Errorf("before the node is paired again: %+v, %v", got, err)
+		}
 		f.wantCode(f.store.PairSetup(f.ctx, "unknown", "c1"), registry.CodeNotFound)
 		if _, err := f.store.UseSetup(f.ctx, "unknown", "node"); !errors.Is(err, registry.CodeNotFound) {
 			f.Errorf("an unknown code: %v", err)

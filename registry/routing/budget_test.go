@@ -297,20 +297,21 @@ func TestCallsOfAnOwnerAreWithinItsShare(t *testing.T) {
 	const budget = 32 << 20
 	ctx := context.Background()
 	for name, of := range map[string]struct {
-		bound  bool
-		caller string
-		most   int // bytes; half of the share at once
+		bound        bool
+		user, caller string
+		most         int // bytes; half of the share at once
 	}{
-		"a device":  {true, "", budget / 16},
-		"a user":    {false, "ann", budget / 4},
-		"the fleet": {false, "", budget / 2},
+		"a device":                  {true, "", "", budget / 16},
+		"a user":                    {false, "ann", "ann", budget / 4},
+		"a caller of others' tools": {false, "", "ann", budget / 4},
+		"the fleet":                 {false, "", "", budget / 2},
 	} {
 		pod := budgetPods(t, 1, PodConfig{CallBytes: budget})[0]
 		calls, kept := pod.Calls.calls, 0
 		for i := range 40 {
 			id := fmt.Sprint("s", i)
 			connect(t, pod, deafConn{}, func(s *registry.Session) {
-				s.Key.Session, s.DeviceID, s.Bound, s.UserID = id, "lamp", of.bound, of.caller
+				s.Key.Session, s.DeviceID, s.Bound, s.UserID = id, "lamp", of.bound, of.user
 			})
 			for range 2 {
 				rec := durableRecord(id)
@@ -533,5 +534,43 @@ func TestApprovalsOfATenantAreBounded(t *testing.T) {
 	}
 	if err := pod.Asked.Begin(ctx, share.Owner{Tenant: "other", Identity: "0"}, 1<<20); err != nil {
 		t.Error(err)
+	}
+}
+
+// The logs of a user's calls to any devices, and to tools of the gateway, take no more than the user's share.
+func TestLogsOfACallerAreWithinItsShare(t *testing.T) {
+	const budget = 32 << 20
+	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{CallBytes: budget})[0]
+	calls, kept := pod.Calls.calls, 0
+	add := func(session, user string) int {
+		id := registry.NewCallID()
+		err := calls.AppendCallEvents(ctx, []registry.CallEvent{{
+			Tenant: "t", Session: session, UserID: user, CallID: id, Type: registry.CallEventProgress,
+			Chunk: strings.Repeat("x", 256<<10),
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		events, err := calls.CallEvents(ctx, "t", id, "", 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(events) * 256 << 10
+	}
+	for i := range 80 {
+		kept += add([]string{"", fmt.Sprint("s", i)}[i%2], "ann")
+	}
+	if most := budget / 4; kept == 0 || kept > most+most/8 {
+		t.Errorf("%d bytes of one user's logs are kept, want at most %d", kept, most)
+	}
+	if add("other", "ben") == 0 {
+		t.Error("the log of another user was not kept")
+	}
+	rec := durableRecord("s0")
+	rec.UserID = "ann"
+	report := pod.Calls.localReport("t", "ann", "tool", rec.CallID)
+	report.add(registry.Report{Chunk: "x"})
+	if pod.Calls.calls.logSpent(registry.Key{Tenant: "t"}, "ann") == 0 || !report.full {
+		t.Error("the user's share is spent, and a tool's report was taken")
 	}
 }

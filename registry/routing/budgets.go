@@ -60,9 +60,13 @@ func (b *sharedBudget) accountsOf(s *registry.Session) []account {
 		all = append(all, b.shareOf(s.Tenant, "device/"+s.DeviceID, sessionShare))
 	}
 	if s.UserID != "" {
-		all = append(all, b.shareOf(s.Tenant, "user/"+s.UserID, identityShare))
+		all = append(all, b.shareOfUser(s.Tenant, s.UserID))
 	}
 	return all
+}
+
+func (b *sharedBudget) shareOfUser(tenant, user string) account {
+	return b.shareOf(tenant, "user/"+user, identityShare)
 }
 
 // spend spends n bytes of all accounts of a holder. It returns zero if it spent them, else the time until a retry.
@@ -90,6 +94,16 @@ func (b *sharedBudget) overdraw(ctx context.Context, tenant, holder string, n in
 		over = b.reserved.overdraw(ctx, a, n) || over
 	}
 	return over
+}
+
+// takeRest takes at most n bytes of what this pod has reserved: who has overdrawn must not go on with small additions.
+func (r *reservations) takeRest(a account, n int64) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	x := r.getLocked(a)
+	taken := min(x.remaining, n)
+	x.remaining -= taken
+	return taken
 }
 
 // giveBack returns n bytes that were spent for data that was not stored.
@@ -313,7 +327,7 @@ func (r *reservations) overdraw(ctx context.Context, a account, n int64) bool {
 	if r.spend(ctx, a, n) == 0 {
 		return false
 	}
-	if err := r.store.Overdraw(ctx, a.tenant, a.name, n, a.Budget); err != nil {
+	if err := r.store.Overdraw(ctx, a.tenant, a.name, n-r.takeRest(a, n), a.Budget); err != nil {
 		r.log.Debug("budget overdraft not recorded", "tenant", a.tenant, "budget", a.name, "error", err)
 	}
 	return true

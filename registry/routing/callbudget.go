@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -54,9 +55,19 @@ func (c *callBudget) accountsFor(key registry.Key, caller string) []account {
 	}
 	all := c.accountsOf(&s)
 	if caller != "" && caller != s.UserID {
-		all = append(all, c.shareOf(key.Tenant, "user/"+caller, identityShare))
+		all = append(all, c.shareOfUser(key.Tenant, caller))
 	}
 	return all
+}
+
+// logSpent returns how long a budget is known to stay empty that the log of a user's call to a session spends from. Zero
+// means that all may have bytes.
+func (c *callBudget) logSpent(of registry.Key, user string) time.Duration {
+	wait := c.spent(of.Tenant, of.Session)
+	if user != "" {
+		wait = max(wait, c.reserved.spent(c.shareOfUser(of.Tenant, user)))
+	}
+	return wait
 }
 
 // CreateCall implements CallStore. A repeated request gets the record of its call even if the budget allows no new
@@ -104,14 +115,22 @@ func (c *callBudget) MoveCall(
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), taskTimeout)
 		defer cancel()
 	}
-	from := c.accountsFor(registry.Key{Tenant: tenant, Session: change.Session.Session}, "")
+	key := registry.Key{Tenant: tenant, Session: change.Session.Session}
+	from := c.accountsFor(key, "")
 	kept, cost := c.fit(ctx, from, change.Result)
 	change.Result = kept
 	moved, err := c.CallStore.MoveCall(ctx, tenant, callID, e, change)
 	if err != nil || !moved.Applied {
 		c.giveAllBack(from, cost)
+		return moved, err
 	}
-	return moved, err
+	// A device's pod does not know the caller before. A user who has overdrawn makes no further calls with a record.
+	if user := moved.Record.UserID; user != "" {
+		if share := c.shareOfUser(tenant, user); cost > 0 && !slices.Contains(from, share) {
+			c.reserved.overdraw(ctx, share, cost)
+		}
+	}
+	return moved, nil
 }
 
 // amendTimeout limits all amending of one result. Hooks withhold or leave alone what they have not checked by then.
@@ -199,7 +218,7 @@ func (c *callBudget) KeepCalls(ctx context.Context, records []registry.Record) e
 func (c *callBudget) AppendCallEvents(ctx context.Context, events []registry.CallEvent) error {
 	kept := make([]registry.CallEvent, 0, len(events))
 	for _, e := range events {
-		from := c.accountsFor(registry.Key{Tenant: e.Tenant, Session: e.Session}, "")
+		from := c.accountsFor(registry.Key{Tenant: e.Tenant, Session: e.Session}, e.UserID)
 		if e.Type != registry.CallEventTruncated && c.spendAll(ctx, from, eventSize(&e)) > 0 {
 			continue
 		}

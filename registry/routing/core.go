@@ -138,6 +138,8 @@ func (l *listeners[T]) notify(id string, v T) {
 
 // callLog is what a pod has added to the log of one call. It is safe for concurrent use.
 type callLog struct {
+	user string // the caller's, whose budget is charged, too; empty: none
+
 	mu    sync.Mutex
 	bytes int64
 	full  bool
@@ -172,9 +174,9 @@ func (c *core) report(
 	}
 	l.bytes += jsonSize(r.Message) + jsonSize(r.Chunk)
 	tooLong := l.bytes > c.logBytes
-	if !tooLong && c.calls.spent(of.Tenant, of.Session) == 0 {
+	if !tooLong && c.calls.logSpent(of, l.user) == 0 {
 		l.last = c.rec.event(registry.CallEvent{
-			Tenant: of.Tenant, Session: of.Session, CallID: callID, Type: registry.CallEventProgress,
+			Tenant: of.Tenant, Session: of.Session, UserID: l.user, CallID: callID, Type: registry.CallEventProgress,
 			Progress: r.Progress, Total: r.Total, Message: r.Message, Chunk: r.Chunk,
 		})
 		return nil

@@ -200,7 +200,7 @@ func (p *Places) carryOut(ctx context.Context, e registry.Envelope, errand regis
 		p.router.answer(e.ReplyTo, registry.Reply{CallID: e.CallID, Delivered: true, Running: true})
 	})
 	defer receipt.Stop()
-	report := p.localReport(e.Tenant, errand.Tool, errand.CallID)
+	report := p.localReport(e.Tenant, errand.By, errand.Tool, errand.CallID)
 	ctx, span := p.tracer.Start(ctx, trace.Internal, "errand", errand.Tool)
 	span.Text(trace.Pod, p.pod).Text(trace.ToolCall, errand.CallID)
 	res, err := p.guarded(ctx, errand, report.add)

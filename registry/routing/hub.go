@@ -66,7 +66,8 @@ type DeviceCall struct {
 	Age     time.Duration // since the call was accepted, if an earlier attempt stood in a line
 	Trace   string        // the header traceparent for the device; empty: none
 
-	Approved bool // a person decided that this very call may run
+	Approved bool   // a person decided that this very call may run
+	UserID   string // the caller's user, whose budget the call's log spends from, too; empty: none
 }
 
 // CloseCause is why the Hub ends a socket. Package ws maps it to a close code.

@@ -53,7 +53,7 @@ func (r *Router) deliverFor(ctx context.Context, e registry.Envelope) {
 	ctx = r.tracer.Join(ctx, e.Trace)
 	c := DeviceCall{
 		ID: e.CallID, Tool: e.Tool, Args: e.Args, Timeout: timeout, Order: e.Order,
-		Age: time.Duration(e.AgeMS) * time.Millisecond, Approved: e.Approved,
+		Age: time.Duration(e.AgeMS) * time.Millisecond, Approved: e.Approved, UserID: e.UserID,
 	}
 	// e and its strings hold the arguments, which nothing may keep once the device has them.
 	tenant := l.key.Tenant

@@ -158,7 +158,7 @@ func (r *Router) callLocal(
 	defer r.pending.remove(p)
 	request := DeviceCall{
 		ID: c.ID, Tool: c.Route.Spec.Name, Args: c.Arguments(), Timeout: time.Until(deadline), Order: c.Order,
-		Age: c.Age(), Approved: c.Approved,
+		Age: c.Age(), Approved: c.Approved, UserID: userOf(c),
 	}
 	onReply := func(reply registry.Reply) {
 		if !p.deliver(reply) {
@@ -203,13 +203,21 @@ func (r *Router) callRemote(
 		Generation: session.Generation, Exact: c.Route.Target.AsksMore() || c.Route.Remembered,
 		Tool: c.Route.Spec.Name, Spec: c.Route.Spec.Hash(), Attributes: c.Route.Attributes,
 		Attempt: c.Attempt, Args: c.Arguments(), Durable: c.Durable, Approved: c.Approved,
-		Order: c.Order, AgeMS: c.Age().Milliseconds(),
+		Order: c.Order, AgeMS: c.Age().Milliseconds(), UserID: userOf(c),
 	}, r.newWait(c, p, deadline))
 	unsent := err != nil && registry.AsError(err).Dispatched == registry.DispatchedNo
 	if unsent && p.progress().cancelled { // after another error Call might try the next pod
 		return registry.Result{}, callCancelled(registry.DispatchedNo)
 	}
 	return res, err
+}
+
+// userOf returns the user who makes a call; empty: none.
+func userOf(c *registry.Call) string {
+	if c.Record == nil {
+		return ""
+	}
+	return c.Record.UserID
 }
 
 // exchange sends an envelope to the pod of a pending call, and waits for the answer.

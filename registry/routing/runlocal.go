@@ -31,7 +31,7 @@ func (r *Router) RunLocal(
 	if !c.Durable { // a durable call has a record
 		defer r.recordLater(c.Record)()
 	}
-	report := r.localReport(c.Record.Tenant, c.Record.Tool, c.ID)
+	report := r.localReport(c.Record.Tenant, c.Record.UserID, c.Record.Tool, c.ID)
 	defer report.written(ctx)
 	return run(ctx, report.add)
 }
@@ -75,8 +75,10 @@ type localReport struct {
 	silent         bool // texts are dropped: they may contain what the amending removes from the result
 }
 
-func (c *core) localReport(tenant, tool, callID string) *localReport {
-	return &localReport{core: c, tenant: tenant, callID: callID, silent: c.calls.amends(tool)}
+func (c *core) localReport(tenant, user, tool, callID string) *localReport {
+	return &localReport{
+		core: c, callLog: callLog{user: user}, tenant: tenant, callID: callID, silent: c.calls.amends(tool),
+	}
 }
 
 func (r *localReport) add(report registry.Report) {

@@ -2,6 +2,7 @@ package pairing_test
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"testing"
 
@@ -36,6 +37,9 @@ func newFixture(t *testing.T, change ...func(*pairing.Config)) *fixture {
 		t.Fatal(err)
 	}
 	store, _ := cfg.Store.(*memory.Store)
+	if i, ok := cfg.Store.(*interrupted); ok {
+		store = i.Store
+	}
 	return &fixture{T: t, Service: s, store: store}
 }
 
@@ -123,6 +127,41 @@ func names[T any](all []T, name func(T) string) []string {
 type noted []registry.AuditEntry
 
 func (n *noted) Note(e registry.AuditEntry) { *n = append(*n, e) }
+
+// interrupted is a store of which the next step with a name fails, once.
+type interrupted struct {
+	*memory.Store
+	step string
+}
+
+func (i *interrupted) at(step string) error {
+	if i.step != step {
+		return nil
+	}
+	i.step = ""
+	return registry.StoreUnavailable(step, errors.New("away"))
+}
+
+func (i *interrupted) CreateCredential(ctx context.Context, c registry.Credential) (registry.Credential, error) {
+	if err := i.at("create"); err != nil {
+		return registry.Credential{}, err
+	}
+	return i.Store.CreateCredential(ctx, c)
+}
+
+func (i *interrupted) PairSetup(ctx context.Context, digest, credential string) error {
+	if err := i.at("note"); err != nil {
+		return err
+	}
+	return i.Store.PairSetup(ctx, digest, credential)
+}
+
+func (i *interrupted) RevokeCredential(ctx context.Context, tenant, id string) (registry.Credential, error) {
+	if err := i.at("revoke"); err != nil {
+		return registry.Credential{}, err
+	}
+	return i.Store.RevokeCredential(ctx, tenant, id)
+}
 
 // failing is a store of which one step fails.
 type failing struct {

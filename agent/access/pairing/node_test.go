@@ -14,6 +14,7 @@ import (
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
 )
 
 const sharedToken = "a-shared-token-of-the-fleet"
@@ -388,6 +389,33 @@ func TestARevokedNodeCannotUseItsSetupCodeAgain(t *testing.T) {
 	f.refused("a revoked node", n, pairing.NodeSetup)
 	if devices, _, err := f.Devices(t.Context(), admin(), "", 0); err != nil || len(devices) != 0 {
 		t.Errorf("devices: %+v, %v", devices, err)
+	}
+}
+
+// A node may use its setup code again after the store failed at any step of its pairing, and has one credential then.
+func TestASetupCodeWorksAfterTheStoreFailed(t *testing.T) {
+	for _, step := range []string{"create", "note", "revoke"} {
+		t.Run(step, func(t *testing.T) {
+			store := &interrupted{Store: memory.New(memory.Options{})}
+			f := newNodes(t, func(c *pairing.Config) { c.Store = store })
+			made, err := f.MakeSetup(t.Context(), approver("ann"), pairing.SetupRequest{})
+			f.must(err)
+			n := f.node(func(n *pairing.Node) { n.BootstrapToken = made.Secret })
+			_, err = f.admit(n)
+			f.must(err)
+			store.step = step
+			_, err = f.admit(n)
+			f.want("the code again, "+step+" fails", err, registry.CodeStoreUnavailable)
+			got, err := f.admit(n)
+			f.must(err)
+			n.BootstrapToken, n.DeviceToken = "", got.Token
+			if _, err := f.admit(n); err != nil {
+				t.Errorf("with its token: %v", err)
+			}
+			if devices, _, err := f.Devices(t.Context(), admin(), "", 0); err != nil || len(devices) != 1 {
+				t.Errorf("devices: %+v, %v", devices, err)
+			}
+		})
 	}
 }
 

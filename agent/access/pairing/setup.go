@@ -158,6 +158,12 @@ func (s *Service) pairBySetup(
 			return "", refuseNodef(NodeSetup, "The node is paired for another user. Have an admin revoke the device.")
 		}
 	}
+	if made.Credential != "" {
+		// Until there is a new one. If the store fails before, the node may use the code again.
+		if err := s.noteSetup(ctx, made, ""); err != nil {
+			return "", err
+		}
+	}
 	for _, c := range paired {
 		_, err := s.cfg.Store.RevokeCredential(ctx, c.Tenant, c.ID)
 		if err != nil && !errors.Is(err, registry.CodeNotFound) {
@@ -165,11 +171,18 @@ func (s *Service) pairBySetup(
 		}
 	}
 	secret, err := s.issue(ctx, p, credential)
-	if err == nil {
-		err = s.cfg.Store.PairSetup(ctx, made.Digest, credential)
+	if err != nil {
+		return "", err
 	}
-	if errors.Is(err, registry.CodeNotFound) { // the code has just expired: it works for no one
-		err = nil
+	return secret, s.noteSetup(ctx, made, credential)
+}
+
+// noteSetup notes the credential that the node of a setup code has, empty if none. A code that has just expired needs no
+// note: it works for no one.
+func (s *Service) noteSetup(ctx context.Context, made registry.Setup, credential string) error {
+	err := s.cfg.Store.PairSetup(ctx, made.Digest, credential)
+	if errors.Is(err, registry.CodeNotFound) {
+		return nil
 	}
-	return secret, err
+	return err
 }
