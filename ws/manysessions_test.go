@@ -83,8 +83,11 @@ func TestSessionsOfADeviceShareItsBudget(t *testing.T) {
 			c.Admission = newAdmission(t, agent.AdmissionLimits{MaxToolBytes: 1 << 20})
 		})
 		accepted := 0
-		for session := range 12 { // of 0.9 MB; of a device, 8 MiB at once
+		for session := range 12 { // of 0.9 MB; of a device, 4 MiB at once
 			d := g.opens(fmt.Sprint("session-", session), "lamp")
+			if d == nil {
+				break
+			}
 			var all []string
 			for i := range 18 {
 				all = append(all, bigTool(fmt.Sprintf("tool_%d_%d", session, i), 50<<10))
@@ -92,8 +95,8 @@ func TestSessionsOfADeviceShareItsBudget(t *testing.T) {
 			_, rejected := d.register(all...)
 			accepted += len(all) - len(rejected)
 		}
-		if accepted > 200 {
-			t.Errorf("%d definitions of 50 KiB were accepted of one device", accepted)
+		if accepted < 60 || accepted > 100 {
+			t.Errorf("%d definitions of 50 KiB were accepted of one device; it has 4 MiB at once", accepted)
 		}
 	})
 	t.Run("labels", func(t *testing.T) {

@@ -134,60 +134,56 @@ func TestTurnsOfAPod(t *testing.T) {
 
 // A tenant has its share of the turns of a pod, whoever of it asks, and another tenant finds room.
 func TestTurnsOfATenant(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		e := newRig(t, Limits{MaxTurns: 10}).engine
-		admit := func(tenant, user string) bool {
-			leave, err := e.admit(auth.Identity{Tenant: tenant, User: user})
-			if err == nil {
-				t.Cleanup(leave)
-			}
-			return err == nil
+	e := newRig(t, Limits{MaxTurns: 10}).engine
+	admit := func(tenant, user string) bool {
+		leave, err := e.admit(auth.Identity{Tenant: tenant, User: user})
+		if err == nil {
+			t.Cleanup(leave)
 		}
-		other := testkit.Alone(t, "turns", func() error {
-			leave, err := e.admit(auth.Identity{Tenant: "b", User: "anna"})
-			if err == nil {
-				leave()
-			}
-			return err
-		})
-		for i := range 6 {
-			if admit("a", fmt.Sprint(i)) != (i < 5) {
-				t.Errorf("turn %d of a tenant", i)
-			}
+		return err == nil
+	}
+	other := testkit.Alone(t, "turns", func() error {
+		leave, err := e.admit(auth.Identity{Tenant: "b", User: "anna"})
+		if err == nil {
+			leave()
 		}
-		other.Crowded()
+		return err
 	})
+	for i := range 6 {
+		if admit("a", fmt.Sprint(i)) != (i < 5) {
+			t.Errorf("turn %d of a tenant", i)
+		}
+	}
+	other.Crowded()
 }
 
 // The memory of long conversations whose turns run at once is a tenant's share, too: turns are few, and conversations
 // may have megabytes.
 func TestLongConversationsOfATenant(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		e := newRig(t, Limits{}).engine
-		c := registry.Conversation{Messages: []json.RawMessage{make([]byte, registry.MaxHistoryBytes)}}
-		hold := func(tenant string) bool {
-			release, err := e.reserve(auth.Identity{Tenant: tenant}, c, "go on")
-			if err == nil {
-				t.Cleanup(release)
-			}
-			return err == nil
+	e := newRig(t, Limits{}).engine
+	c := registry.Conversation{Messages: []json.RawMessage{make([]byte, registry.MaxHistoryBytes)}}
+	hold := func(tenant string) bool {
+		release, err := e.reserve(auth.Identity{Tenant: tenant}, c, "go on")
+		if err == nil {
+			t.Cleanup(release)
 		}
-		other := testkit.Alone(t, "conversations of running turns (bytes)", func() error {
-			release, err := e.reserve(auth.Identity{Tenant: "b"}, c, "go on")
-			if err == nil {
-				release()
-			}
-			return err
-		})
-		n := 0
-		for hold("a") {
-			n++
+		return err == nil
+	}
+	other := testkit.Alone(t, "conversations of running turns (bytes)", func() error {
+		release, err := e.reserve(auth.Identity{Tenant: "b"}, c, "go on")
+		if err == nil {
+			release()
 		}
-		if bytes := n * turnCopies * registry.MaxHistoryBytes; n == 0 || bytes > maxTurnBytes/2 {
-			t.Errorf("a tenant holds %d conversations, %d bytes", n, bytes)
-		}
-		other.Crowded()
+		return err
 	})
+	n := 0
+	for hold("a") {
+		n++
+	}
+	if bytes := n * turnCopies * registry.MaxHistoryBytes; n == 0 || bytes > maxTurnBytes/2 {
+		t.Errorf("a tenant holds %d conversations, %d bytes", n, bytes)
+	}
+	other.Crowded()
 }
 
 // fakeBudget is a Budget. It counts what is spent and not given back.

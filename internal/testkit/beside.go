@@ -24,7 +24,7 @@ type Beside struct {
 	alone time.Duration
 }
 
-// Share is a row of figures: how long the slowest of a hundred took beside a full pool, and while it had room.
+// Share is a row of figures: how long 99 of 100 took at most beside a full pool, and while it had room.
 type Share struct {
 	Pool       string
 	P99, Alone time.Duration
@@ -64,7 +64,7 @@ func (b *Beside) Crowded() Share {
 
 func (s Share) isSlow() bool { return s.P99 > besideP99 && s.P99 > besideFactor*s.Alone }
 
-// p99 does the work often, and returns how long the slowest of a hundred took.
+// p99 does the work often, and returns how long 99 of 100 took at most.
 func (b *Beside) p99() time.Duration {
 	b.t.Helper()
 	took := make([]time.Duration, 0, besideRuns)
