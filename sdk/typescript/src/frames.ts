@@ -32,10 +32,11 @@ export interface Rejection {
   reason: string;
 }
 
-/** Returns the rejections of a frame. What is none is left out: nothing catches an error of the socket's reader. */
+/** Returns the rejections of a frame. Entries without a name are left out, whatever else they are. */
 export const rejections = (value: unknown): Rejection[] =>
   list<Partial<Record<keyof Rejection, unknown>> | null>(value)
-    .flatMap((one) => (one ? [{ name: text(one.name), reason: text(one.reason) }] : []));
+    .map((one) => ({ name: text(one?.name), reason: text(one?.reason) }))
+    .filter((one) => one.name !== "");
 
 /** Received is a frame of the gateway. Its type says which fields it has. */
 export interface Received {
