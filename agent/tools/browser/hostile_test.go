@@ -56,8 +56,9 @@ func TestSnapshotOfAHostilePage(t *testing.T) {
 			fmt.Fprintf(w, "<iframe src=/frame/%d></iframe>", n+1)
 		}
 		fmt.Fprintf(w, `<script>const long='x'.repeat(1<<20)
-for(let i=0;i<6000;i++){const a=document.createElement('button');a.ariaLabel='b'+i+'y'.repeat(500);document.body.append(a)}
-for(let i=0;i<4;i++){const a=document.createElement('button');a.ariaLabel=long;document.body.append(a)}
+const add=label=>{const a=document.createElement('button');a.ariaLabel=label;document.body.append(a)}
+for(let i=0;i<6000;i++)add('b'+i+'y'.repeat(500))
+for(let i=0;i<4;i++)add(long)
 </script>`)
 	})
 	b.do(`{"action":"open","url":"http://pages.test/frame/1"}`)
@@ -78,7 +79,8 @@ for(let i=0;i<4;i++){const a=document.createElement('button');a.ariaLabel=long;d
 func TestSnapshotOfAHugePage(t *testing.T) {
 	b := newBench(t, nil)
 	b.net.page("/huge", `<button>First</button><div id=d></div><script>
-for(let i=0;i<40000;i++){const a=document.createElement('a');a.href='/'+i;a.textContent='Link '+i;d.append(a)}</script>`)
+for(let i=0;i<40000;i++){const a=document.createElement('a')
+a.href='/'+i;a.textContent='Link '+i;d.append(a)}</script>`)
 	b.do(`{"action":"open","url":"http://pages.test/huge"}`)
 	b.contains(b.do(`{"action":"snapshot"}`), `button "First"`, "too large")
 }
