@@ -63,6 +63,7 @@ var elsewhere = map[string]map[string]string{
 	},
 	"../agent/tools/browser": {
 		"browsers": "TestBrowsersAreShared",
+		"snapshots and screenshots of pages (bytes)": "TestPagesAreReadInTurns",
 	},
 	"..": {
 		"devices of group calls":  "TestGroupCallSharesThePod",

@@ -129,22 +129,23 @@ func (s *Service) setUp(k keys) {
 		s.pushers[registry.WakeWebPush], s.pushers[registry.WakeUnifiedPush] = p, p
 	}
 	if k.fcm != nil {
-		s.pushers[registry.WakeFCM] = newFCM(s.client(s.fixed(true)), k.fcm, cmp.Or(s.cfg.FCM, fcmBase))
+		s.pushers[registry.WakeFCM] = newFCM(s.client(s.fixed(false)), k.fcm, cmp.Or(s.cfg.FCM, fcmBase))
 	}
 	if k.apns != nil {
-		s.pushers[registry.WakeAPNs] = newAPNs(s.client(s.fixed(false)), k.apns, s.cfg.Settings)
+		s.pushers[registry.WakeAPNs] = newAPNs(s.client(s.fixed(true)), k.apns, s.cfg.Settings)
 	}
 }
 
 // maxHeader is the maximum size of the header of a push service's answer, in bytes. The default is 10 MiB.
 const maxHeader = 64 << 10
 
-// fixed returns a transport for the push service that an operator has configured.
-func (s *Service) fixed(http1 bool) *http.Transport {
+// fixed returns a transport for the push service that an operator has configured. It speaks HTTP/2 only if the service
+// takes nothing else, as APNs does: over HTTP/2 a server has its client answer pings, also between two pushes.
+func (s *Service) fixed(http2 bool) *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.Protocols = new(http.Protocols)
-	t.Protocols.SetHTTP1(http1)
-	t.Protocols.SetHTTP2(true)
+	t.Protocols.SetHTTP1(!http2)
+	t.Protocols.SetHTTP2(http2)
 	t.MaxResponseHeaderBytes = maxHeader
 	t.TLSClientConfig = &tls.Config{RootCAs: s.cfg.Roots, MinVersion: tls.VersionTLS12}
 	return t

@@ -206,10 +206,15 @@ func TestFCM(t *testing.T) {
 	key := must(rsa.GenerateKey(rand.Reader, 2048))
 	exchanges := 0
 	mux := http.NewServeMux()
-	server := httptest.NewTLSServer(mux)
+	server := httptest.NewUnstartedServer(mux)
+	server.EnableHTTP2 = true
+	server.StartTLS()
 	t.Cleanup(server.Close)
 	mux.HandleFunc("POST /token", func(w http.ResponseWriter, r *http.Request) {
 		exchanges++
+		if r.ProtoMajor != 1 {
+			t.Errorf("the token is asked for over %s", r.Proto)
+		}
 		token := must(jwt.ParseSigned(r.PostFormValue("assertion"), []jose.SignatureAlgorithm{jose.RS256}))
 		var claims jwt.Claims
 		var more struct {
@@ -244,6 +249,9 @@ func TestFCM(t *testing.T) {
 				Data    map[string]string
 				Android struct{ Priority string }
 			}
+		}
+		if r.ProtoMajor != 1 {
+			t.Errorf("the push is sent over %s", r.Proto)
 		}
 		err := json.Unmarshal(body, &sent)
 		if m := sent.Message; err != nil || m.Token != "t:1" || m.Data["device_id"] != device || len(m.Data) != 2 ||

@@ -41,6 +41,7 @@ var poolRows = map[string]string{
 	"node_handshakes":            "OpenClaw nodes that have not said who they are",
 	"offered_bytes":              "offered tool definitions (bytes)",
 	"opening":                    "sessions being opened",
+	"page_bytes":                 "snapshots and screenshots of pages (bytes)",
 	"parsing":                    longWork,
 	"pushes":                     "pushes being sent",
 	"reading":                    "audit log and usage reads",

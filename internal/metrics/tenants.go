@@ -173,7 +173,7 @@ var poolNames = []string{
 	"decoding_large", "deliveries", "downloads", "erasures", "errands", "exports", "group_calls", "hook_bytes",
 	"hook_messages", "hook_questions", "idle_connections", "large_argument_bytes",
 	"large_checked_answer_bytes", "late_answers", "mcp_answer_bytes", "mcp_calls", "message_bytes",
-	"node_handshakes", "offered_bytes", "opening", "parsing", "pushes", "reading", "registering", "requests",
+	"node_handshakes", "offered_bytes", "opening", "page_bytes", "parsing", "pushes", "reading", "registering", "requests",
 	"returning_calls", "running_calls", "sockets", "streams", "tasks", "turn_bytes", "turns", "unsent_bytes",
 	"uploads", "validating", "validating_answers", "waiting_requests", "wakes",
 }

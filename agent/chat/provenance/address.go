@@ -1,13 +1,10 @@
 package provenance
 
 import (
-	"encoding/json"
+	"cmp"
 	"net/url"
-	"strconv"
 	"strings"
 	"unicode"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // address is a value that reaches a person or system, in one form for all spellings.
@@ -47,6 +44,12 @@ func chunkEnd(s string, at int) int {
 				rest = rest[:i]
 			}
 			host = end + 3 + strings.LastIndexByte(rest, '@')
+			if i := strings.IndexAny(rest, "<>\"`|\\"); i >= 0 {
+				rest = rest[:i]
+			}
+			if strings.IndexByte(rest, '{') >= 0 { // a glob of curl
+				host = max(host, end+3+len(rest))
+			}
 		case endsChunk(s[end]) && end >= host:
 			return end
 		}
@@ -64,7 +67,7 @@ var schemes = []string{"data:", "javascript:", "https:", "http:", "file:/"}
 // chunkAddresses finds the addresses in text without spaces.
 func chunkAddresses(s string, visit func(address) bool) bool {
 	if strings.IndexByte(s, '.') < 0 && strings.IndexByte(s, '@') < 0 && strings.IndexByte(s, ':') < 0 &&
-		!strings.Contains(s, "0x") {
+		!strings.Contains(s, "0x") && !hasLongNumber(s) {
 		return true
 	}
 	if i := strings.Index(s, "://"); i > 0 {
@@ -98,6 +101,13 @@ func piecesAddresses(piece string, visit func(address) bool) bool {
 	for {
 		if a, ok := plainAddress(trimPunctuation(piece)); ok && !visit(a) {
 			return false
+		}
+		for i := innerSlashes(piece, 1); i > 0; {
+			next := innerSlashes(piece, i+2)
+			if a, ok := plainAddress(trimPunctuation(piece[i:cmp.Or(next, len(piece))])); ok && !visit(a) {
+				return false
+			}
+			i = next
 		}
 		before, after, more := strings.Cut(piece, "&")
 		if !more || strings.Contains(before, "?") {
@@ -134,9 +144,7 @@ func plainAddress(s string) (address, bool) {
 	if user, host, ok := strings.Cut(s, "="); ok && !strings.ContainsAny(user, "/@") { // mail=a@b.example
 		s = trimPunctuation(host)
 	}
-	for _, prefix := range []string{"mailto:", "sip:", "xmpp:", "//", "/dev/tcp/", "/dev/udp/"} {
-		s = strings.TrimPrefix(s, prefix)
-	}
+	s, slashes := withoutPrefix(s)
 	end := strings.IndexAny(s, "/?")
 	if end < 0 {
 		end = len(s)
@@ -147,7 +155,7 @@ func plainAddress(s string) (address, bool) {
 		}
 		return address{text: clip(s[:end]), kind: KindAddress}, true
 	}
-	sure := end < len(s)
+	sure := end < len(s) || slashes
 	if i := strings.IndexAny(s[:end], "#&"); i > 0 { // a fragment, or the end of a shell's command
 		end = i
 		if s[i] == '&' {
@@ -156,15 +164,32 @@ func plainAddress(s string) (address, bool) {
 	}
 	host, _, _ := strings.Cut(s[:end], "::") // of rsync
 	if i := strings.LastIndexByte(host, ':'); i > 0 {
+		sure = sure || isPort(host[:i], host[i+1:])
 		host = host[:i]
 	}
-	if isHexIPv4(host, host != s) {
+	host = strings.TrimSuffix(host, ".") // of the root
+	if isHexIPv4(host, host != s) || slashes && isNumericIPv4(host) || isBareIPv4(host, s[len(host):]) {
 		return address{text: host, host: host, kind: KindURL}, true
 	}
 	if !isHost(host, sure || strings.HasPrefix(host, "www.")) {
 		return address{}, false
 	}
 	return urlOf(s), true
+}
+
+// withoutPrefix returns an address without what says which kind it is, and whether it was the begin of a URL.
+func withoutPrefix(s string) (rest string, isURL bool) {
+	for _, prefix := range []string{"mailto:", "sip:", "xmpp:"} {
+		s = strings.TrimPrefix(s, prefix)
+	}
+	rest = s
+	for _, prefix := range []string{"wss:", "ws:", "ftp:", "//", "/dev/tcp/", "/dev/udp/"} {
+		rest = strings.TrimPrefix(rest, prefix)
+	}
+	if rest == s {
+		return s, false
+	}
+	return strings.TrimLeft(rest, "/"), true
 }
 
 // maxLocal is how much text around an '@' is examined on each side, in bytes.
@@ -366,78 +391,3 @@ func leadsElsewhere(rest string) bool {
 
 // maxBelow is the maximum length of the rest of a URL, in bytes. It is less than the length that is examined.
 const maxBelow = maxAddress / 2
-
-// urlNames are names of parameters whose value is fetched or receives data.
-const urlNames = " url uri link href host hostname domain website webpage endpoint webhook "
-
-func isURLName(pointer string) bool {
-	name := ""
-	for _, step := range strings.Split(pointer, "/") {
-		if step != "" && !isIndex(step) { // otherwise an element of the named list
-			name = step
-		}
-	}
-	if i := strings.LastIndexAny(name, "_-"); i >= 0 {
-		name = name[i+1:]
-	}
-	for i := len(name) - 1; i > 0; i-- {
-		if isUpper(name[i]) && !isUpper(name[i-1]) { // imageUrl
-			name = name[i:]
-			break
-		}
-	}
-	return strings.Contains(urlNames, " "+strings.TrimSuffix(strings.ToLower(name), "s")+" ")
-}
-
-func isUpper(b byte) bool { return b >= 'A' && b <= 'Z' }
-
-// listed reports whether the schema lists a value among the allowed values of an argument.
-func (s *search) listed(pointer, value string) bool {
-	if s.parsed == nil {
-		if len(s.call.Schema) == 0 || json.Unmarshal(s.call.Schema, &s.parsed) != nil {
-			s.parsed = false
-		}
-	}
-	nodes := []any{s.parsed}
-	for step := range jsontext.Pointer(pointer).Tokens() {
-		var next []any // the schemas of the member, or of the elements
-		for _, node := range alternatives(nodes, 4) {
-			m, _ := node.(map[string]any)
-			properties, _ := m["properties"].(map[string]any)
-			for _, n := range []any{properties[step], m["items"]} {
-				if n != nil {
-					next = append(next, n)
-				}
-			}
-		}
-		nodes = next
-	}
-	for _, node := range alternatives(nodes, 4) {
-		m, _ := node.(map[string]any)
-		values, _ := m["enum"].([]any)
-		for _, v := range append(values, m["const"]) {
-			f, isNumber := v.(float64)
-			if v == any(value) || isNumber && strconv.FormatFloat(f, 'f', -1, 64) == value {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// alternatives returns about 100 schemas at most: these, and those they are composed of, depth levels deep.
-func alternatives(nodes []any, depth int) []any {
-	all := nodes
-	for ; depth > 0 && len(nodes) > 0 && len(all) < 100; depth-- {
-		var next []any
-		for _, node := range nodes {
-			m, _ := node.(map[string]any)
-			for _, keyword := range []string{"anyOf", "oneOf", "allOf"} {
-				list, _ := m[keyword].([]any)
-				next = append(next, list...)
-			}
-		}
-		nodes, all = next, append(all, next...)
-	}
-	return all
-}

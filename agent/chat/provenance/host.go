@@ -36,6 +36,50 @@ func isHexIPv4(s string, sure bool) bool {
 	return len(parts) <= 4
 }
 
+// isNumericIPv4 reports whether a text is an IPv4 address of one to four decimal or octal numbers. The last may stand
+// for several, as many programs take it: 2130706433 and 127.1 are 127.0.0.1. One number is an address only if it is at
+// least 1.0.0.0.
+func isNumericIPv4(s string) bool {
+	parts := strings.Split(s, ".")
+	if len(parts) > 4 || len(s) > 4*len("00000000000.") {
+		return false
+	}
+	for i, part := range parts {
+		most := uint64(255)
+		if i == len(parts)-1 {
+			most = 1<<(8*(5-len(parts))) - 1
+		}
+		n, err := strconv.ParseUint(part, 10, 64)
+		if err != nil || n > most || len(parts) == 1 && n < 1<<24 {
+			return false
+		}
+	}
+	return true
+}
+
+// isBareIPv4 reports whether a text is an IPv4 address of one or two numbers, and hardly a price, a ratio or a day: a
+// path or port follows, and it has ten digits, or its second number has five.
+func isBareIPv4(s, rest string) bool {
+	if len(rest) < 2 || strings.IndexByte("/:", rest[0]) < 0 || !isNumericIPv4(s) || s[0] == '0' {
+		return false
+	}
+	_, second, two := strings.Cut(s, ".")
+	if isPath := rest[0] == '/' && !isDigit(rest[1]); two && !isPath {
+		return len(second) > 5
+	}
+	return two && len(second) >= 5 && strings.IndexByte(second, '.') < 0 || len(s) == len("4294967295")
+}
+
+func isDigit(b byte) bool { return b >= '0' && b <= '9' }
+
+// isPort reports whether a text after a possible file name is a port, and not the number of a line: a usual port, or
+// the name has more parts than those of files.
+func isPort(host, port string) bool {
+	n, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && (n >= 1024 || n == 21 || n == 22 || n == 25 || n == 53 || n == 80 || n == 443 ||
+		strings.Count(host, ".") > 1)
+}
+
 // errorCode reports whether a hexadecimal number looks like an error code of Windows: an HRESULT of a facility below
 // 0x40, an NTSTATUS, or a stop code. As addresses they are reserved ones, and those of a few universities.
 func errorCode(s string) bool {
@@ -69,3 +113,49 @@ func isHost(s string, sure bool) bool {
 	}
 	return sure || !strings.Contains(fileEnds, " "+suffix+" ")
 }
+
+// hasLongNumber reports whether a text has a slash beside the digits of an IPv4 address in one number.
+func hasLongNumber(s string) bool {
+	return strings.IndexByte(s, '/') >= 0 && countDigits(s) >= len("16777216")
+}
+
+// innerSlashes returns where, from at on, a URL without a scheme begins inside a text, such as ?next=//b.example. It
+// returns zero if there is none.
+func innerSlashes(piece string, at int) int {
+	for at < len(piece) {
+		i := strings.Index(piece[at:], "//")
+		if i < 0 {
+			return 0
+		}
+		at += i
+		if b := piece[at-1]; b < 0x80 && !isWord(rune(b)) && strings.IndexByte(":/._", b) < 0 {
+			return at
+		}
+		at += 2
+	}
+	return 0
+}
+
+// urlNames are names of parameters whose value is fetched or receives data.
+const urlNames = " url uri link href host hostname ip domain website webpage endpoint webhook "
+
+func isURLName(pointer string) bool {
+	name := ""
+	for _, step := range strings.Split(pointer, "/") {
+		if step != "" && !isIndex(step) { // otherwise an element of the named list
+			name = step
+		}
+	}
+	if i := strings.LastIndexAny(name, "_-"); i >= 0 {
+		name = name[i+1:]
+	}
+	for i := len(name) - 1; i > 0; i-- {
+		if isUpper(name[i]) && !isUpper(name[i-1]) { // imageUrl
+			name = name[i:]
+			break
+		}
+	}
+	return strings.Contains(urlNames, " "+strings.TrimSuffix(strings.ToLower(name), "s")+" ")
+}
+
+func isUpper(b byte) bool { return b >= 'A' && b <= 'Z' }

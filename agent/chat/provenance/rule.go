@@ -281,10 +281,12 @@ func decoded(text string) string {
 			out.WriteString(plain + "\n")
 		}
 	}
-	eachMailText(text, func(plain string) bool {
+	write := func(plain string) bool {
 		out.WriteString(plain + "\n")
 		return out.Len() < maxDecoded
-	})
+	}
+	eachMailText(text, write)
+	eachSpelling(text, write)
 	return out.String()
 }
 

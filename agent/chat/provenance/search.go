@@ -2,6 +2,8 @@ package provenance
 
 import (
 	"cmp"
+	"encoding/json"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -97,11 +99,19 @@ func (s *search) text(pointer, value string) {
 	if folded == "" {
 		return
 	}
-	if countDigits(folded) < len(folded) || len(folded) > maxNumber { // otherwise it is checked as a number
-		if s.addresses(pointer, value, folded, isURLName(pointer)) {
+	isURL := isURLName(pointer)
+	switch {
+	case countDigits(folded) < len(folded) || len(folded) > maxNumber:
+		if isURL && strings.ContainsAny(folded, "\t\r\n") {
+			s.addresses(pointer, value, unbroken(folded), true)
+		}
+		if s.addresses(pointer, value, folded, isURL) {
 			return
 		}
 		s.encoded(pointer, value)
+	case isURL && isNumericIPv4(folded):
+		s.numericHost(pointer, value)
+		return
 	}
 	tokens, more := tokensOf(folded, maxNameTokens)
 	switch {
@@ -202,9 +212,26 @@ func findDate(dates map[date]origin, d date) (origin, bool) {
 
 // number examines a JSON number. A whole number may be an account or a phone number, like a text.
 func (s *search) number(pointer, value string) {
-	if n, ok := exactNumber(value); ok {
+	n, ok := exactNumber(value)
+	switch {
+	case !ok:
+	case isURLName(pointer) && isNumericIPv4(n):
+		s.numericHost(pointer, n)
+	default:
 		s.numeral(pointer, n, n, !strings.Contains(n, ".") && countDigits(n) >= minAccount)
 	}
+}
+
+// numericHost examines a number in the place of a URL or host: an IPv4 address.
+func (s *search) numericHost(pointer, value string) {
+	of, _ := s.findTrusted(pointer, func(x *index) (origin, bool) {
+		of, ok := x.addresses[value]
+		if !ok {
+			of, ok = x.numbers[value]
+		}
+		return of, ok
+	})
+	s.report(Argument{Pointer: pointer, Value: value, Kind: KindURL}, of)
 }
 
 // groupedNumber returns the digits of a text that is only a long number in groups, such as a phone number; else "".
@@ -284,4 +311,55 @@ func spellings(n string) []string {
 		}
 	}
 	return out
+}
+
+// listed reports whether the schema lists a value among the allowed values of an argument.
+func (s *search) listed(pointer, value string) bool {
+	if s.parsed == nil {
+		if len(s.call.Schema) == 0 || json.Unmarshal(s.call.Schema, &s.parsed) != nil {
+			s.parsed = false
+		}
+	}
+	nodes := []any{s.parsed}
+	for step := range jsontext.Pointer(pointer).Tokens() {
+		var next []any // the schemas of the member, or of the elements
+		for _, node := range alternatives(nodes, 4) {
+			m, _ := node.(map[string]any)
+			properties, _ := m["properties"].(map[string]any)
+			for _, n := range []any{properties[step], m["items"]} {
+				if n != nil {
+					next = append(next, n)
+				}
+			}
+		}
+		nodes = next
+	}
+	for _, node := range alternatives(nodes, 4) {
+		m, _ := node.(map[string]any)
+		values, _ := m["enum"].([]any)
+		for _, v := range append(values, m["const"]) {
+			f, isNumber := v.(float64)
+			if v == any(value) || isNumber && strconv.FormatFloat(f, 'f', -1, 64) == value {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// alternatives returns about 100 schemas at most: these, and those they are composed of, depth levels deep.
+func alternatives(nodes []any, depth int) []any {
+	all := nodes
+	for ; depth > 0 && len(nodes) > 0 && len(all) < 100; depth-- {
+		var next []any
+		for _, node := range nodes {
+			m, _ := node.(map[string]any)
+			for _, keyword := range []string{"anyOf", "oneOf", "allOf"} {
+				list, _ := m[keyword].([]any)
+				next = append(next, list...)
+			}
+		}
+		nodes, all = next, append(all, next...)
+	}
+	return all
 }

@@ -20,7 +20,8 @@ type Browsers struct {
 	folder  *folder
 	memory  *memoryWatch
 
-	pool *share.Pool // limits the slots
+	pool    *share.Pool // limits the slots
+	reading *share.Pool // limits the memory of snapshots and screenshots
 
 	started, failed, lost atomic.Int64 // since the start
 
@@ -39,6 +40,7 @@ func New(cfg Config) (*Browsers, error) {
 	b := &Browsers{cfg: cfg.orDefaults(), slots: make(map[Session]*slot)}
 	most := int64(b.cfg.MaxBrowsers)
 	b.pool = share.New(share.Bounds{Pod: most, Identity: max(most/2, 1)})
+	b.reading = share.New(share.Bounds{Pod: readingPool})
 	if b.program, b.absent = find(b.cfg); b.absent != nil {
 		return b, nil
 	}
@@ -48,9 +50,15 @@ func New(cfg Config) (*Browsers, error) {
 	return b, nil
 }
 
-// Pools returns the use of the pool "browsers".
+// Memory of pages that are being read.
+const (
+	readingPool = 64 << 20 // bytes on this pod, half of them of one tenant
+	maxReading  = 16 << 20 // bytes of one snapshot or screenshot
+)
+
+// Pools returns the use of the pools "browsers" and "page_bytes".
 func (b *Browsers) Pools() map[string]share.Stats {
-	return map[string]share.Stats{"browsers": b.pool.Stats()}
+	return map[string]share.Stats{"browsers": b.pool.Stats(), "page_bytes": b.reading.Stats()}
 }
 
 // Stats counts browsers since the start.
@@ -173,7 +181,7 @@ func (b *Browsers) findSlot(session Session, make bool) (*slot, error) {
 	if s != nil || !make {
 		return s, nil
 	}
-	owner := share.Owner{Tenant: session.ID.Tenant, Identity: session.ID.Identity}
+	owner := session.owner()
 	place, err := b.pool.Try(owner, 1)
 	if full, ok := errors.AsType[*share.FullError](err); ok && b.evict(owner, full.Bound) {
 		place, err = b.pool.Try(owner, 1)

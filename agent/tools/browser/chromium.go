@@ -137,6 +137,9 @@ func (c *chromium) endReason() error {
 	if c.process.overMemory.Load() {
 		return errMemory
 	}
+	if c.process.flooded.Load() {
+		return errFlood
+	}
 	return errCrashed
 }
 

@@ -211,6 +211,9 @@ func (t *tab) screenshot(ctx context.Context) (registry.Part, error) {
 				Scale: p.scale}
 		}
 		shot, err := cdp.Call(ctx, t.wire, page.CaptureScreenshot, params)
+		if isTooLong(err) {
+			continue
+		}
 		if err != nil {
 			return registry.Part{}, err
 		}

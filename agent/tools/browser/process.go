@@ -1,7 +1,6 @@
 package browser
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -27,11 +26,12 @@ type process struct {
 	group      *procgroup.Group
 	memory     *memoryWatch
 	profile    string // folder
-	conn       *chromedp.PipeConn
+	conn       *wire
 	stderrTail *procgroup.Tail // of stderr
 	stderr     *os.File
 	reading    sync.WaitGroup // of stderr
 	overMemory atomic.Bool    // killed because it exceeded the memory limit
+	flooded    atomic.Bool    // killed because its pages kept the gateway busy
 	done       chan struct{}  // closed when it has ended
 }
 
@@ -102,7 +102,10 @@ func (p *process) start(cfg Config, program, proxy string) error {
 	}})
 	p.stderrTail, p.stderr = procgroup.NewTail(maxTail), said
 	p.reading.Go(func() { _, _ = io.Copy(p.stderrTail, said) })
-	p.conn = chromedp.NewPipeConn(&bounded{ReadCloser: ourIn}, ourOut)
+	p.conn = newWire(ourIn, ourOut, func() {
+		p.flooded.Store(true)
+		p.kill()
+	})
 	return nil
 }
 
@@ -142,23 +145,6 @@ func (p *process) startError() error {
 			"gateway's user, or set FARHAND_BROWSER_NO_SANDBOX")
 	}
 	return fmt.Errorf("no browser: Chromium did not start: %s", text)
-}
-
-// bounded reads Chromium's messages, and fails at a message longer than maxMessage, because pages control their size.
-type bounded struct {
-	io.ReadCloser
-	run int // bytes since the end of the last message
-}
-
-// Read implements io.Reader.
-func (b *bounded) Read(buf []byte) (int, error) {
-	n, err := b.ReadCloser.Read(buf)
-	if i := bytes.LastIndexByte(buf[:n], 0); i >= 0 {
-		b.run = n - i - 1
-	} else if b.run += n; b.run > maxMessage {
-		return 0, errors.New("browser: message too long")
-	}
-	return n, err
 }
 
 // programs are the paths and names of Chromium, in order of preference. The headless shell is the same engine without

@@ -9,7 +9,6 @@ import (
 
 	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/cdp/jsonv2"
 	"github.com/chromedp/cdproto/dom"
 	"github.com/chromedp/cdproto/page"
 )
@@ -35,6 +34,9 @@ func (t *tab) snapshot(ctx context.Context) (string, error) {
 	if s.hidden > 0 {
 		fmt.Fprintf(&s.text, "(%d more lines not shown)\n", s.hidden)
 	}
+	if s.cut {
+		s.text.WriteString("(the page is too large: elements deep in it are missing)\n")
+	}
 	if s.text.Len() == 0 {
 		return "(the page is empty)\n", nil
 	}
@@ -46,7 +48,8 @@ type snapshot struct {
 	tab    *tab
 	inner  map[cdp.BackendNodeID]cdp.FrameID // frames by the element that holds them
 	text   strings.Builder
-	hidden int // lines
+	hidden int  // lines
+	cut    bool // a tree was too large
 }
 
 // findFrames maps elements to the frames that they hold. Frames of other sites run in other processes, and are not in
@@ -64,44 +67,78 @@ func (s *snapshot) findFrames(ctx context.Context, tree *page.FrameTree) {
 	}
 }
 
-// frame writes the accessibility tree of one frame.
+// frame writes the accessibility tree of one frame, and those of its frames. It keeps one tree at a time.
 func (s *snapshot) frame(ctx context.Context, id cdp.FrameID, depth int) error {
-	if s.text.Len() >= maxSnapshot { // its tree would only take memory
+	if s.text.Len() >= maxSnapshot { // its tree would only take time
 		s.hidden++
 		return nil
 	}
-	tree, err := cdp.Call(ctx, s.tab.wire, accessibility.GetFullAXTree,
-		accessibility.GetFullAXTreeParams{FrameID: id})
-	if err != nil || len(tree.Nodes) == 0 {
+	lines, err := s.frameLines(ctx, id, depth)
+	if err != nil {
 		return err
 	}
-	f := &frameTree{snapshot: s, id: id, nodes: make(map[accessibility.NodeID]*accessibility.Node, len(tree.Nodes))}
-	for _, n := range tree.Nodes {
-		f.nodes[n.NodeID] = n
+	for _, l := range lines {
+		if l.frame == "" {
+			s.line(l.text)
+		} else if err := s.frame(ctx, l.frame, l.depth); err != nil {
+			return err
+		}
 	}
-	return f.children(ctx, tree.Nodes[0], depth)
+	return nil
+}
+
+// line adds a line, if there is room.
+func (s *snapshot) line(text string) {
+	if s.text.Len() >= maxSnapshot {
+		s.hidden++
+		return
+	}
+	s.text.WriteString(text)
+}
+
+// frameLines returns the lines of one frame, with places for the lines of its frames.
+func (s *snapshot) frameLines(ctx context.Context, id cdp.FrameID, depth int) ([]line, error) {
+	var read tree
+	err := s.tab.wire.Call(ctx, accessibility.CommandGetFullAXTree,
+		accessibility.GetFullAXTreeParams{FrameID: id}, &read)
+	if err != nil || len(read.Nodes) == 0 {
+		return nil, err
+	}
+	s.cut = s.cut || read.Cut
+	f := &frameTree{snapshot: s, id: id, nodes: make(map[string]*node, len(read.Nodes))}
+	for _, n := range read.Nodes {
+		f.nodes[n.ID] = n
+	}
+	f.children(read.Nodes[0], depth)
+	return f.lines, nil
+}
+
+// line is a line of a frame, or the place of an inner frame.
+type line struct {
+	text  string
+	frame cdp.FrameID // empty: a line
+	depth int         // of the inner frame
 }
 
 // frameTree is the tree of one frame while it is written.
 type frameTree struct {
 	*snapshot
 	id    cdp.FrameID
-	nodes map[accessibility.NodeID]*accessibility.Node
+	nodes map[string]*node
+	lines []line
+	size  int // bytes of the lines
 }
 
 // children writes the descendants of a node.
-func (f *frameTree) children(ctx context.Context, n *accessibility.Node, depth int) error {
-	for _, id := range n.ChildIDs {
+func (f *frameTree) children(n *node, depth int) {
+	for _, id := range n.Children {
 		child := f.nodes[id]
 		if child == nil {
 			continue
 		}
 		delete(f.nodes, id) // visit each node once, even if the tree repeats it
-		if err := f.node(ctx, child, n, depth); err != nil {
-			return err
-		}
+		f.node(child, n, depth)
 	}
-	return nil
 }
 
 // silentRoles are roles that get no line of their own.
@@ -114,58 +151,65 @@ var actRoles = [...]string{"button", "link", "textbox", "searchbox", "checkbox",
 	"DisclosureTriangle", "ColorWell", "Date", "DateTime", "InputTime", "img", "image"}
 
 // node writes a node with its descendants.
-func (f *frameTree) node(ctx context.Context, n, parent *accessibility.Node, depth int) error {
-	role, name := value(n.Role), value(n.Name)
-	switch {
-	case role == "InlineTextBox":
-		return nil
-	case role == "StaticText":
-		if !n.Ignored && strings.TrimSpace(name) != "" && name != value(parent.Name) {
-			f.line(depth, "text "+quote(name))
+func (f *frameTree) node(n, parent *node, depth int) {
+	if n.Role == "StaticText" {
+		if n.Name != "" && n.Name != parent.Name {
+			f.add(depth, "text "+strconv.Quote(n.Name))
 		}
-		return nil
+		return
 	}
-	props := properties(n)
-	acts := slices.Contains(actRoles[:], role) || props["focusable"] == "true"
-	holdsText := (role == "generic" || role == "group") && f.holdsText(n)
-	if n.Ignored || slices.Contains(silentRoles[:], role) && !acts && !holdsText {
-		return f.children(ctx, n, depth)
+	acts := slices.Contains(actRoles[:], n.Role) || n.Props["focusable"] == "true"
+	holdsText := (n.Role == "generic" || n.Role == "group") && f.holdsText(n)
+	if n.Ignored || slices.Contains(silentRoles[:], n.Role) && !acts && !holdsText {
+		f.children(n, depth)
+		return
 	}
-	f.line(depth, f.describe(n, role, name, props, acts || holdsText))
-	if role == "Iframe" {
-		inner, ok := f.inner[n.BackendDOMNodeID]
-		if !ok {
-			f.line(depth+1, "(frame of another site, not shown)")
-			return nil
+	f.add(depth, f.describe(n, acts || holdsText))
+	if n.Role == "Iframe" {
+		if inner, ok := f.inner[n.Element]; ok {
+			f.lines = append(f.lines, line{frame: inner, depth: depth + 1})
+		} else {
+			f.add(depth+1, "(frame of another site, not shown)")
 		}
-		return f.frame(ctx, inner, depth+1)
+		return
 	}
-	if isField(role) && value(n.Value) != "" {
-		return nil // its text is its value
+	if !isField(n.Role) || n.Value == "" { // otherwise its text is its value
+		f.children(n, depth+1)
 	}
-	return f.children(ctx, n, depth+1)
+}
+
+// full reports whether the text has no room for further lines of the frame.
+func (f *frameTree) full() bool { return f.text.Len()+f.size >= maxSnapshot }
+
+// add adds a line, if there is room.
+func (f *frameTree) add(depth int, text string) {
+	if f.full() {
+		f.hidden++
+		return
+	}
+	text = strings.Repeat("  ", min(depth, maxIndent)) + "- " + text + "\n"
+	f.lines, f.size = append(f.lines, line{text: text}), f.size+len(text)
 }
 
 // holdsText reports whether a node has text of its own. Draggable elements and drop targets often do.
-func (f *frameTree) holdsText(n *accessibility.Node) bool {
-	return slices.ContainsFunc(n.ChildIDs, func(id accessibility.NodeID) bool {
+func (f *frameTree) holdsText(n *node) bool {
+	return slices.ContainsFunc(n.Children, func(id string) bool {
 		child := f.nodes[id]
-		return child != nil && value(child.Role) == "StaticText" && strings.TrimSpace(value(child.Name)) != ""
+		return child != nil && child.Role == "StaticText" && child.Name != ""
 	})
 }
 
 // describe returns the line of a node.
-func (f *frameTree) describe(n *accessibility.Node, role, name string, props map[string]string, acts bool) string {
-	parts := []string{role}
-	if name != "" {
-		parts = append(parts, quote(name))
+func (f *frameTree) describe(n *node, acts bool) string {
+	parts := []string{short(n.Role, maxShown)}
+	if n.Name != "" {
+		parts = append(parts, strconv.Quote(n.Name))
 	}
-	if acts && n.BackendDOMNodeID != 0 && f.text.Len() < maxSnapshot {
-		parts = append(parts, "["+f.tab.refs.add(element{node: n.BackendDOMNodeID, frame: f.id})+"]")
+	if acts && n.Element != 0 && !f.full() {
+		parts = append(parts, "["+f.tab.refs.add(element{node: n.Element, frame: f.id})+"]")
 	}
-	for _, key := range [...]string{"checked", "pressed", "expanded", "selected", "disabled", "required", "readonly",
-		"focused", "invalid", "level"} {
-		switch v := props[key]; v {
+	for _, key := range shownProps {
+		switch v := n.Props[key]; v {
 		case "", "false":
 			if v == "" || key != "checked" && key != "expanded" {
 				continue
@@ -174,28 +218,19 @@ func (f *frameTree) describe(n *accessibility.Node, role, name string, props map
 		case "true":
 			parts = append(parts, key)
 		default:
-			parts = append(parts, key+"="+short(v, maxShown))
+			parts = append(parts, key+"="+v)
 		}
 	}
-	if v := value(n.Value); v != "" {
-		if strings.Trim(v, "•") == "" {
+	if v := n.Value; v != "" {
+		if strings.Trim(v, "•…") == "" {
 			v = "(password, hidden)"
 		}
-		parts = append(parts, "value="+quote(v))
+		parts = append(parts, "value="+strconv.Quote(v))
 	}
-	if url := props["url"]; url != "" && role == "link" {
-		parts = append(parts, "to="+quote(url))
+	if url := n.Props["url"]; url != "" && n.Role == "link" {
+		parts = append(parts, "to="+strconv.Quote(url))
 	}
 	return strings.Join(parts, " ")
-}
-
-func (s *snapshot) line(depth int, text string) {
-	if s.text.Len() >= maxSnapshot {
-		s.hidden++
-		return
-	}
-	s.text.WriteString(strings.Repeat("  ", min(depth, maxIndent)))
-	s.text.WriteString("- " + text + "\n")
 }
 
 func isField(role string) bool {
@@ -204,24 +239,3 @@ func isField(role string) bool {
 
 // quote returns text of the page in one line, quoted.
 func quote(text string) string { return strconv.Quote(short(text, maxShown)) }
-
-// value returns a value as text.
-func value(v *accessibility.Value) string {
-	if v == nil {
-		return ""
-	}
-	var text string
-	if jsonv2.Unmarshal(v.Value, &text) == nil {
-		return text
-	}
-	return string(v.Value)
-}
-
-// properties returns the properties of a node by name.
-func properties(n *accessibility.Node) map[string]string {
-	all := make(map[string]string, len(n.Properties))
-	for _, p := range n.Properties {
-		all[string(p.Name)] = value(p.Value)
-	}
-	return all
-}

@@ -15,10 +15,13 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/cdp/jsonv2"
+	"github.com/chromedp/cdproto/css"
 	"github.com/chromedp/cdproto/fetch"
 	"github.com/chromedp/cdproto/inspector"
+	cdplog "github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 
@@ -75,14 +78,28 @@ func (c *chromium) attach(ctx context.Context, id target.ID) (*tab, error) {
 	if c.current == nil {
 		c.current = t
 	}
-	yes := true
-	_, err = cdp.Call(ctx, t.wire, page.SetInterceptFileChooserDialog,
-		page.SetInterceptFileChooserDialogParams{Enabled: true, Cancel: &yes})
-	if err != nil {
+	if err := t.prepare(ctx); err != nil {
 		c.drop(t)
 		return nil, err
 	}
 	return t, nil
+}
+
+// prepare refuses uploads, and disables the events that chromedp enables and the gateway does not read: pages send them
+// at any rate and size, such as lines of the console.
+func (t *tab) prepare(ctx context.Context) error {
+	yes := true
+	_, err := cdp.Call(ctx, t.wire, page.SetInterceptFileChooserDialog,
+		page.SetInterceptFileChooserDialogParams{Enabled: true, Cancel: &yes})
+	if err != nil {
+		return err
+	}
+	for _, method := range [...]string{runtime.CommandDisable, cdplog.CommandDisable, css.CommandDisable} {
+		if err := t.wire.Call(ctx, method, cdp.Empty{}, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // close closes the tab if it still exists, and waits for its goroutine.
@@ -264,6 +281,10 @@ type Session struct {
 // SessionOf returns the session of a turn or call.
 func SessionOf(sc agent.SessionContext) Session {
 	return Session{ID: sc.ID(), Kind: cmp.Or(sc.Kind, agent.ContextMain)}
+}
+
+func (s Session) owner() share.Owner {
+	return share.Owner{Tenant: s.ID.Tenant, Identity: s.ID.Identity}
 }
 
 // slot is the place of one session among the browsers, with its browser once that is started.

@@ -140,6 +140,13 @@ func (t tool) use(ctx context.Context, s *slot, c call) registry.Result {
 	case s.browser == nil:
 		return idle(c.Action, s.lost)
 	}
+	if c.Action == "snapshot" || c.Action == "screenshot" {
+		place, err := t.browsers.reading.Acquire(ctx, t.session.owner(), maxReading)
+		if err != nil {
+			return t.explain(ctx, s, err)
+		}
+		defer place.Release()
+	}
 	res, err := s.browser.do(ctx, c)
 	switch {
 	case err != nil && c.Action == "status" && s.browser.lost(): // it ended during the call
@@ -163,6 +170,8 @@ func idle(action string, lost error) registry.Result {
 	case errors.Is(lost, errMemory):
 		why = "The browser exceeded its memory limit and its pages are lost: " +
 			"open a page to start a new browser."
+	case errors.Is(lost, errFlood):
+		why = "A page kept the browser too busy and its pages are lost: open another page to start a new browser."
 	case lost != nil:
 		why = "The browser crashed and its pages are lost: open a page to start a new browser."
 	}
@@ -180,6 +189,8 @@ func (t tool) explain(ctx context.Context, s *slot, err error) registry.Result {
 		return localtool.Failed(string(told))
 	case ctx.Err() != nil:
 		return localtool.Failed("The browser did not finish in time. Take a snapshot to see its state.")
+	case isTooLong(err):
+		return localtool.Failed("The page is too large to be read. Open another page, or a part of it.")
 	case errors.Is(err, errEnded):
 		return localtool.Failed(errEnded.Error())
 	case s != nil && s.browser != nil && s.browser.lost():
@@ -239,7 +250,6 @@ const (
 	quiet         = 200 * time.Millisecond
 
 	windowWidth, windowHeight = 1280, 800
-	maxMessage                = 64 << 20 // bytes of one message from Chromium
 )
 
 func (c Config) orDefaults() Config {

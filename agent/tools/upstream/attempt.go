@@ -31,7 +31,8 @@ type attempt struct {
 	final   atomic.Bool            // the refusal says nothing about the session
 
 	id      jsonrpc.ID // of the request; guarded by the lock of the connection
-	answers answers
+	last    jsonrpc.ID // of the last answer; guarded by the same lock
+	answers grants
 
 	hide  func(string) string     // masks the operator's secrets; nil: there are none
 	end   context.CancelCauseFunc // of a call, without the connection
@@ -361,6 +362,9 @@ type paced struct {
 	call bool        // it answers a call: a flood of requests ends that, not the connection
 	done func(error) // if set, Close calls it once with the error that ended the reading
 
+	arriving grants // memory of the message that is being read
+	counted  int64  // bytes of it; only for the reader
+
 	err error
 }
 
@@ -386,6 +390,7 @@ func (r *paced) charge(values int) error { return r.pace.wait(r.ctx, float64(val
 
 func (r *paced) Close() error {
 	err := r.ReadCloser.Close()
+	r.arriving.finish()
 	if r.done != nil {
 		r.done(r.err)
 		r.done = nil

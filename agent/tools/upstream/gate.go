@@ -60,6 +60,7 @@ func (g *gate) Read(p []byte) (int, error) {
 }
 
 func (g *gate) next() {
+	g.arrived()
 	if g.buffered = g.buffered[:0]; cap(g.buffered) > keptBuffer {
 		g.buffered = nil
 	}
@@ -69,6 +70,7 @@ func (g *gate) next() {
 		ends = !g.events || len(bytes.TrimRight(g.buffered[begin:], "\r\n")) == 0
 	}
 	if g.err != nil && g.err != io.EOF {
+		g.arrived()
 		return
 	}
 	message := bytes.TrimSpace(g.buffered)
@@ -88,9 +90,9 @@ func (g *gate) next() {
 		}
 		if err != nil {
 			g.err = err
-			return
 		}
-		if !pass {
+		if err != nil || !pass {
+			g.arrived()
 			return
 		}
 	}
@@ -103,11 +105,33 @@ func (g *gate) readLine() error {
 		if len(g.buffered)+len(part) > maxMessage {
 			return errTooLong
 		}
+		if late := g.conn.arrives(g.paced, len(g.buffered)+len(part)); late != nil {
+			return g.giveUp(late, err)
+		}
 		g.buffered = append(g.buffered, part...)
 		if err != bufio.ErrBufferFull {
 			return err
 		}
 	}
+}
+
+// giveUp drops the current line of a program, for which there is no memory: other calls of the program go on. err is
+// what ended the last part of the line. For other streams giveUp returns why.
+func (g *gate) giveUp(why, err error) error {
+	if g.events || g.conn.program == nil {
+		return why
+	}
+	g.buffered = g.buffered[:0]
+	g.arrived()
+	for read := 0; err == bufio.ErrBufferFull && read <= maxMessage; {
+		var part []byte
+		part, err = g.in.ReadSlice('\n')
+		read += len(part)
+	}
+	if err == bufio.ErrBufferFull {
+		return errTooLong
+	}
+	return err
 }
 
 // isEvent reports whether each line of an event is one that the SDK takes. It ends the connection for others.
@@ -202,6 +226,7 @@ func (c *connection) receive(message []byte, from *paced) (pass bool, err error)
 	if err := from.charge(values); err != nil {
 		return false, err
 	}
+	c.passes(decoded, from)
 	c.readEarly(message)
 	return true, nil
 }

@@ -126,7 +126,7 @@ func TestANotificationIsNoAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Request = req
-	w := &web{conn: &connection{paces: newPaces()}}
+	w := &web{conn: &connection{paces: newPaces(), decoding: newDecoding()}}
 	if _, err := w.readWhole(t.Context(), resp, "application/json"); !errors.Is(err, errNoMessage) {
 		t.Errorf("read: %v", err)
 	}

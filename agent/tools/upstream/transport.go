@@ -251,8 +251,9 @@ func (w *web) readWhole(ctx context.Context, resp *http.Response, kind string) (
 	body := &paced{
 		ReadCloser: resp.Body, ctx: ctx, pace: w.paceOf(resp.Request), left: maxMessage, call: attemptOf(ctx).call,
 	}
-	text, err := io.ReadAll(body)
-	body.Close()
+	text, err := io.ReadAll(&counted{paced: body, conn: w.conn})
+	defer body.arrived()
+	body.ReadCloser.Close()
 	good := resp.StatusCode >= 200 && resp.StatusCode < 300
 	switch {
 	case err != nil:
@@ -266,6 +267,22 @@ func (w *web) readWhole(ctx context.Context, resp *http.Response, kind string) (
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(text))
 	return text, err
+}
+
+// counted counts the bytes of a body as they arrive.
+type counted struct {
+	*paced
+	conn *connection
+	n    int
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.paced.Read(p)
+	c.n += n
+	if late := c.conn.arrives(c.paced, c.n); late != nil {
+		return 0, late
+	}
+	return n, err
 }
 
 func (w *web) close() { w.base.CloseIdleConnections() }
