@@ -171,11 +171,11 @@ var poolNames = []string{
 	"answer_bytes", "argument_bytes", "attribute_bytes", "body_bytes", "browsers", "catching_up",
 	"checked_answer_bytes", "checked_answers", "checking_schemas", "commands", "compiling_schemas", "decoding",
 	"decoding_large", "deliveries", "downloads", "erasures", "errands", "exports", "group_calls", "hook_bytes",
-	"hook_messages", "hook_questions", "idle_connections", "large_argument_bytes",
-	"large_checked_answer_bytes", "late_answers", "mcp_answer_bytes", "mcp_calls", "message_bytes",
-	"node_handshakes", "offered_bytes", "opening", "page_bytes", "parsing", "pushes", "reading", "registering", "requests",
-	"returning_calls", "running_calls", "sockets", "streams", "tasks", "turn_bytes", "turns", "unsent_bytes",
-	"uploads", "validating", "validating_answers", "waiting_requests", "wakes",
+	"hook_messages", "hook_questions", "idle_connections", "large_argument_bytes", "large_checked_answer_bytes",
+	"late_answers", "mcp_answer_bytes", "mcp_calls", "message_bytes", "node_handshakes", "offered_bytes", "opening",
+	"page_bytes", "parsing", "pushes", "reading", "registering", "requests", "returning_calls", "running_calls",
+	"sockets", "streams", "tasks", "turn_bytes", "turns", "unsent_bytes", "uploads", "validating",
+	"validating_answers", "waiting_requests", "wakes",
 }
 
 // pools has the usage of the pools that tenants share. A pool may have several parts.

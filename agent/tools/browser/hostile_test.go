@@ -47,7 +47,7 @@ func peak(while func()) uint64 {
 // A page of nested frames, each with a large tree, takes little memory of the gateway, however long its texts are.
 func TestSnapshotOfAHostilePage(t *testing.T) {
 	b := newBench(t, nil)
-	const frames, most = 4, 96 << 20
+	const frames, most = 3, 96 << 20
 	b.net.mux.HandleFunc("/frame/", func(w http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.Atoi(r.URL.Path[len("/frame/"):])
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -57,7 +57,7 @@ func TestSnapshotOfAHostilePage(t *testing.T) {
 		}
 		fmt.Fprintf(w, `<script>const long='x'.repeat(1<<20)
 const add=label=>{const a=document.createElement('button');a.ariaLabel=label;document.body.append(a)}
-for(let i=0;i<6000;i++)add('b'+i+'y'.repeat(500))
+for(let i=0;i<5000;i++)add('b'+i+'y'.repeat(500))
 for(let i=0;i<4;i++)add(long)
 </script>`)
 	})
@@ -77,9 +77,10 @@ for(let i=0;i<4;i++)add(long)
 
 // A tree that is too large is cut, and the snapshot says so.
 func TestSnapshotOfAHugePage(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, nil)
 	b.net.page("/huge", `<button>First</button><div id=d></div><script>
-for(let i=0;i<40000;i++){const a=document.createElement('a')
+for(let i=0;i<15000;i++){const a=document.createElement('a')
 a.href='/'+i;a.textContent='Link '+i;d.append(a)}</script>`)
 	b.do(`{"action":"open","url":"http://pages.test/huge"}`)
 	b.contains(b.do(`{"action":"snapshot"}`), `button "First"`, "too large")
@@ -113,6 +114,7 @@ setInterval(()=>{for(let i=0;i<20;i++)fetch(s+i).catch(()=>0)},10)</script>`)
 
 // A tenant whose snapshots take all the memory that it may have leaves room for another tenant.
 func TestPagesAreReadInTurns(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, nil)
 	b.net.page("/small", `<button>Small</button>`)
 	hold := browser.HoldReading(b.browsers, "hostile", 8)
