@@ -232,7 +232,7 @@ type CallEvent struct {
 	At       time.Time `json:"at"`
 
 	Session string `json:"-"` // the session whose budget is charged
-	UserID  string `json:"-"` // the caller's user, whose budget is charged, too; empty: none
+	UserID  string `json:"-"` // the caller's user, whose budget is also charged; empty: none
 }
 
 // Report is a running call's progress report. Every field is optional: nil and empty fields are ignored.

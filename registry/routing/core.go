@@ -138,7 +138,7 @@ func (l *listeners[T]) notify(id string, v T) {
 
 // callLog is what a pod has added to the log of one call. It is safe for concurrent use.
 type callLog struct {
-	user string // the caller's, whose budget is charged, too; empty: none
+	user string // the caller's, whose budget is also charged; empty: none
 
 	mu    sync.Mutex
 	bytes int64

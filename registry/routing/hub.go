@@ -67,7 +67,7 @@ type DeviceCall struct {
 	Trace   string        // the header traceparent for the device; empty: none
 
 	Approved bool   // a person decided that this very call may run
-	UserID   string // the caller's user, whose budget the call's log spends from, too; empty: none
+	UserID   string // the caller's user, whose budget the call's log also spends from; empty: none
 }
 
 // CloseCause is why the Hub ends a socket. Package ws maps it to a close code.
