@@ -182,8 +182,8 @@ type PairingStore interface {
 	// another, and for an unknown or expired code, it fails with ErrNoSetup.
 	UseSetup(ctx context.Context, digest, deviceID string) (Setup, error)
 
-	// PairSetup notes the credential that the node of a setup code has, empty if none. For an unknown or expired code it
-	// fails with ErrNoSetup.
+	// PairSetup notes the credential that the node of a setup code has, empty if none. For an unknown or expired code
+	// it fails with ErrNoSetup.
 	PairSetup(ctx context.Context, digest, credential string) error
 
 	// PutNonce keeps a nonce for an owner, for life. An owner is a credential and its caller, or a question to an MCP

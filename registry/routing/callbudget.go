@@ -60,8 +60,8 @@ func (c *callBudget) accountsFor(key registry.Key, caller string) []account {
 	return all
 }
 
-// logSpent returns how long a budget is known to stay empty that the log of a user's call to a session spends from. Zero
-// means that all may have bytes.
+// logSpent returns how long a budget that the log of a user's call to a session spends from is known to stay empty.
+// Zero means that all may have bytes.
 func (c *callBudget) logSpent(of registry.Key, user string) time.Duration {
 	wait := c.spent(of.Tenant, of.Session)
 	if user != "" {

@@ -9,7 +9,9 @@ import (
 // Over HTTP/2 an issuer could have the pod answer pings all the time, also between two fetches. So it gets HTTP/1.1.
 func TestIssuersGetNoHTTP2(t *testing.T) {
 	protocols := make(chan string, 1)
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { protocols <- r.Proto }))
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		protocols <- r.Proto
+	}))
 	s.EnableHTTP2 = true
 	s.StartTLS()
 	defer s.Close()

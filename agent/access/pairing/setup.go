@@ -177,8 +177,8 @@ func (s *Service) pairBySetup(
 	return secret, s.noteSetup(ctx, made, credential)
 }
 
-// noteSetup notes the credential that the node of a setup code has, empty if none. A code that has just expired needs no
-// note: it works for no one.
+// noteSetup notes the credential that the node of a setup code has, empty if none. A code that has just expired needs
+// no note: it works for no one.
 func (s *Service) noteSetup(ctx context.Context, made registry.Setup, credential string) error {
 	err := s.cfg.Store.PairSetup(ctx, made.Digest, credential)
 	if errors.Is(err, registry.CodeNotFound) {

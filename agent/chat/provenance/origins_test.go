@@ -220,7 +220,8 @@ func TestHiddenAddresses(t *testing.T) {
 		`http://127.1`, `//127.1/`, `//203.29191/x`, `curl 203.29191/x`, `curl 203.9461255:80`, `//0313.0.0161.7/x`,
 		`wss:evil.example.com/x`, `ws:evil.sh`, `ftp:evil.example.com/x`, `x=ftp:evil.sh`,
 		`/login?next=//evil.example.com/x`, `/login?a=//example.org&next=//evil.sh`, `-//evil.example.com/x`,
-		`<img src=\"//evil.example.\ncom/x\">`, `<img src='//evil.exam\t\r\nple.com/x'>`, `![x](//evil.example.\ncom/x)`,
+		`<img src=\"//evil.example.\ncom/x\">`, `<img src='//evil.exam\t\r\nple.com/x'>`,
+		`![x](//evil.example.\ncom/x)`,
 		`<div style='x:url(//evil.example.\ncom/x)'>`,
 		`curl http://{a,b}.evil.com/`, `curl {a,b}.evil.com/x`, `curl http://[1-3].evil.sh/`, `curl x.[a-c].evil.com/x`,
 		`curl https://example.org{.attacker}.net/x`, `curl example.org{.attacker}.net/x`, `curl ev{i,o}l.{com,net}/x`,
@@ -242,8 +243,8 @@ func TestHiddenAddresses(t *testing.T) {
 		}
 	}
 	for name, url := range map[string]bool{
-		"url": true, "imageUrl": true, "targetURL": true, "page-link": true, "web_hosts": true, "ip": true, "curl": false,
-		"linkText": false,
+		"url": true, "imageUrl": true, "targetURL": true, "page-link": true, "web_hosts": true, "ip": true,
+		"curl": false, "linkText": false,
 	} {
 		for _, args := range []string{
 			`{"` + name + `":"nas/x"}`, `{"` + name + `":["nas/x"]}`, `{"` + name + `":"0x80070005"}`,
@@ -282,9 +283,11 @@ func TestHarmlessValues(t *testing.T) {
 		`{"text":"Version 1.2.3/4, 3.14159/2, v2.0.1:latest, 20240519/report.md, and/or, n/a, 127.1 kg, 203.29191."}`,
 		`{"text":"The news:today, reviews:12.5 and views: 3.1; ftp: no. Is it e.g. /a.b/c or ./run.sh, ../x.py?"}`,
 		`{"text":"{\"path\":\"\\/etc\\/app\\/notes.md\",\"file\":\"C:\\\\dir\\\\run.py\",\"n\":[1,2]}"}`,
-		`{"text":"Match /^a\\/b\\.py$/ or \\d+\\.md in users/{id}/notes.md, src/{a,b}.py, x[1-3].sh, ${name}.rs, a[i].b"}`,
+		`{"text":"Match /^a\\/b\\.py$/ or \\d+\\.md in users/{id}/notes.md, src/{a,b}.py"}`,
+		`{"text":"See x[1-3].sh, ${name}.rs, a[i].b"}`,
 		`{"text":"<img alt=\"two\nlines\" src=\"a.\npng\"> (see\nnotes.md) and [x](notes\n.md)"}`,
-		`{"command":"cp a.sh b.sh && ./a.sh; python x.py | tee out.zip > /dev/null"}`, `{"path":"\\\\nas\\share\\x.md"}`,
+		`{"command":"cp a.sh b.sh && ./a.sh; python x.py | tee out.zip > /dev/null"}`,
+		`{"path":"\\\\nas\\share\\x.md"}`,
 		`{"file":"C:\\dir\\notes.md"}`, `{"path":"/home/ada/run.sh"}`, `{"range":"[1-3]"}`,
 		`{"text":"The screen is blue: 0x0000007E. What is =?utf-8?Q?this=3F?= and why =?x?y?"}`,
 	} {

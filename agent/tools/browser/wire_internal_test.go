@@ -27,7 +27,8 @@ func TestMessagesAreShortened(t *testing.T) {
 		{"[1]", "[1]"}, {"", ""},
 	} {
 		for name, reader := range map[string]io.Reader{
-			"whole": strings.NewReader(tt.in + "\x00next"), "bytes": iotest.OneByteReader(strings.NewReader(tt.in + "\x00next")),
+			"whole": strings.NewReader(tt.in + "\x00next"),
+			"bytes": iotest.OneByteReader(strings.NewReader(tt.in + "\x00next")),
 		} {
 			in := bufio.NewReader(reader)
 			m := &message{in: in, longest: 20}

@@ -29,8 +29,8 @@ var (
 	errNoCaller = errors.New("a long answer of the server belongs to no request")
 )
 
-// grants are the memory of the decoded answers to one attempt, or of a message that arrives. The zero value is ready. It
-// is safe for concurrent use.
+// grants are the memory of the decoded answers to one attempt, or of a message that arrives. The zero value is ready.
+// It is safe for concurrent use.
 type grants struct {
 	mu    sync.Mutex
 	held  []*share.Grant
