@@ -35,6 +35,15 @@ type QueueBounds struct {
 	Device, Identity, Tenant QueueBound
 }
 
+// QueueShare is the divisor of a device's bound that gives one identity's share, so that no user of a shared device fills
+// its queue. An identity without a call there may add one of any size.
+const QueueShare = 2
+
+// OfDevice returns the share of one identity in the calls that wait for one device.
+func (b QueueBounds) OfDevice() QueueBound {
+	return QueueBound{Calls: b.Device.Calls / QueueShare, Bytes: b.Device.Bytes / QueueShare}
+}
+
 // QueuedCall is a call in the queue of its device. It stays in the queue until it has ended, so the first one may be
 // running.
 type QueuedCall struct {
@@ -95,10 +104,11 @@ type QueueStore interface {
 	EraseQueued(ctx context.Context, tenant, identity string) ([]string, error)
 }
 
-// QueueFull is the error if a queue, an identity or a tenant has reached a bound.
+// QueueFull is the error if a bound is reached: of the device, of an identity's share of it, of the identity, or of the
+// tenant. It names the bound as its rule.
 func QueueFull(bound string) *Error {
 	names := map[string]string{
-		"device": "this device", "identity": "this caller", "tenant": "this tenant",
+		"device": "this device", "share": "this caller, at this device,", "identity": "this caller", "tenant": "this tenant",
 	}
 	e := Errorf(CodeBusy, "The call was not queued: %s has reached its limit of waiting calls, or of their bytes. "+
 		"Retry when some have run.", names[bound])

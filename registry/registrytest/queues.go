@@ -3,6 +3,7 @@ package registrytest
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -88,6 +89,35 @@ var queueTests = []subtest{
 			f.Errorf("erased %v", erased)
 		}
 		f.must(errOf(f.enqueue("g", "one", "ann", "1234567890", small)))
+	}},
+	{name: "an identity has half of a device's queue, and always one call", run: func(f *fixture) {
+		small := wide
+		small.Device = registry.QueueBound{Calls: 5, Bytes: 100}
+		refused := func(bound, device, identity string, bytes int) {
+			_, err := f.enqueue("more", device, identity, strings.Repeat("x", bytes), small)
+			if f.wantCode(err, registry.CodeBusy); registry.AsError(err).Rule != bound {
+				f.Errorf("%s at %s: %v instead of the bound %q", identity, device, err, bound)
+			}
+		}
+		for i := range 2 {
+			f.must(errOf(f.enqueue(fmt.Sprint("e", i), "phone", "eve of 1", "{}", small)))
+		}
+		refused("share", "phone", "eve of 1", 2)
+		f.must(errOf(f.enqueue("other", "pad", "eve of 1", "{}", small)))
+		for i := range 2 {
+			f.must(errOf(f.enqueue(fmt.Sprint("a", i), "phone", "ann", "{}", small)))
+		}
+		f.must(errOf(f.store.Dequeue(f.ctx, f.tenant, "phone", f.id+"e0")))
+		f.must(errOf(f.enqueue("again", "phone", "eve of 1", "{}", small)))
+		f.must(errOf(f.enqueue("none", "phone", "", "{}", small)))
+		refused("device", "phone", "ben", 2)
+
+		f.must(errOf(f.enqueue("long", "car", "eve of 1", strings.Repeat("x", 60), small)))
+		refused("share", "car", "eve of 1", 1)
+		f.must(errOf(f.enqueue("short", "car", "ann", "{}", small)))
+		for i := range 2 { // a shared token has no share
+			f.must(errOf(f.enqueue(fmt.Sprint("token", i), "tv", "", strings.Repeat("x", 40), small)))
+		}
 	}},
 	{name: "an expired call is due, and again later", run: func(f *fixture) {
 		c := registry.QueuedCall{Tenant: f.tenant, CallID: f.id, Device: "phone", Request: []byte("{}")}

@@ -14,8 +14,8 @@ import (
 // QueueConfig limits the calls that wait for sleeping devices. Zero fields mean the defaults.
 type QueueConfig struct {
 	TTL         time.Duration `env:"QUEUE_TTL" envDefault:"24h" doc:"Longest time that a call may wait for its device."`
-	Device      int           `env:"QUEUE_DEVICE" envDefault:"64" doc:"Calls that may wait for one device. Further ones get 429 busy."`
-	DeviceBytes int64         `env:"QUEUE_DEVICE_BYTES" envDefault:"1MiB" doc:"Bytes of the requests of these calls."`
+	Device      int           `env:"QUEUE_DEVICE" envDefault:"64" doc:"Calls that may wait for one device, half of them of one identity. Further ones get 429 busy."`
+	DeviceBytes int64         `env:"QUEUE_DEVICE_BYTES" envDefault:"1MiB" doc:"Bytes of the requests of these calls, half of them of one identity."`
 	User        int           `env:"QUEUE_USER" envDefault:"1000" doc:"Waiting calls of one identity (user, else credential)."`
 	UserBytes   int64         `env:"QUEUE_USER_BYTES" envDefault:"16MiB" doc:"Bytes of the requests of these calls."`
 	Tenant      int           `env:"QUEUE_TENANT" envDefault:"100000" doc:"Waiting calls of one tenant."`
