@@ -391,7 +391,7 @@ func (i *Invoker) runTool(ctx context.Context, p *prepared, durable bool) (regis
 	for attempt := int64(0); ; attempt++ {
 		call := registry.Call{
 			ID: p.inv.CallID, Route: p.route, Args: p.inv.Args, Timeout: p.remaining, Durable: durable,
-			Attempt: attempt, Order: p.req.Order, InOrder: p.inOrder, Approved: p.decided(),
+			Attempt: attempt, Order: p.req.Order, InOrder: p.inOrder, Approved: p.decided(), Identity: p.inv.Caller.Scope(),
 		}
 		if attempt > 0 {
 			call.Accepted = accepted

@@ -47,6 +47,8 @@ type Envelope struct {
 	Args       JSON   `json:"args,omitzero"`
 	// Approved is Call.Approved. Pods of earlier releases ignore it: then the device asks.
 	Approved bool `json:"approved,omitempty"`
+	// Identity is Call.Identity. Pods of earlier releases send none: then only the session's limit applies.
+	Identity string `json:"identity,omitempty"`
 	// TimeoutMS is the time until the caller's deadline. It is a duration, because clocks of two machines disagree.
 	TimeoutMS int64  `json:"timeout_ms,omitempty"`
 	ReplyTo   string `json:"reply_to,omitempty"` // the pod that waits for the reply

@@ -28,6 +28,10 @@ type Call struct {
 	// Attempt counts earlier attempts under this id that were rejected because their route was stale.
 	Attempt int64
 
+	// Identity is the caller, as share.Owner names it. It may have at most half of the calls in flight of a session.
+	// Empty: no share.
+	Identity string
+
 	// Approved says that a person decided that this very call may run. A device that would ask its own person need not.
 	Approved bool
 

@@ -57,10 +57,7 @@ func (c *coder) envelope(e *registry.Envelope) {
 	c.texts(remark(e))
 	c.numbers(&e.Generation, &e.TimeoutMS, &attributes, &e.Attempt)
 	e.Attributes = uint64(attributes)
-	list(c, &e.Proofs, len(c.text)) // each proof takes at least one byte
-	for i := range e.Proofs {
-		c.texts(&e.Proofs[i])
-	}
+	c.proofs(e)
 	c.json(&e.Args)
 	if answered {
 		c.result(made(c, &e.Result))
@@ -71,6 +68,28 @@ func (c *coder) envelope(e *registry.Envelope) {
 	if ordered {
 		c.texts((*string)(&e.Order))
 		c.numbers(&e.AgeMS)
+	}
+}
+
+// proofs codes the proofs of a device. A call has none, and the identity of its caller in their place: pods of releases
+// without shares of a session's calls ignore it there.
+func (c *coder) proofs(e *registry.Envelope) {
+	all, call := e.Proofs, e.Kind == registry.EnvelopeCall
+	if call && c.writing {
+		if all = nil; e.Identity != "" {
+			all = []string{e.Identity}
+		}
+	}
+	list(c, &all, len(c.text)) // each takes at least one byte
+	for i := range all {
+		c.texts(&all[i])
+	}
+	switch {
+	case c.writing:
+	case !call:
+		e.Proofs = all
+	case len(all) > 0:
+		e.Identity = all[0]
 	}
 }
 
@@ -269,7 +288,7 @@ func appendField[T ~string | ~[]byte](b []byte, field T) []byte {
 func encodeEnvelope(e registry.Envelope) ([]byte, error) {
 	e.V = cmp.Or(e.V, registry.EnvelopeVersion)
 	c := newWriter(messageEnvelope, 64+e.Args.Len()+len(e.CallID)+len(e.ReplyTo)+len(e.Tenant)+len(e.Session)+
-		len(e.Tool)+len(e.Spec)+len(e.Reason)+len(e.Trace))
+		len(e.Tool)+len(e.Spec)+len(e.Reason)+len(e.Trace)+len(e.Identity))
 	c.envelope(&e)
 	return c.bytes, c.err
 }

@@ -27,14 +27,15 @@ func wholeResult() *registry.Result {
 func TestMessagesSurviveTheTrip(t *testing.T) {
 	whole := registry.Envelope{
 		V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, Tenant: "t", Session: "s", Generation: 1 << 52,
-		Exact: true, CallID: "c", Tool: "x", Spec: "h", Attributes: 1 << 63, Attempt: 1,
+		Exact: true, CallID: "c", Tool: "x", Identity: "user:u", Spec: "h", Attributes: 1 << 63, Attempt: 1,
 		Args: registry.MustJSON(`{"a":"<b>&","n":12345678901234567890}`), TimeoutMS: 5, ReplyTo: "p",
 		Durable: true, Result: wholeResult(), Err: registry.Lost().With(registry.DispatchedYes),
-		Proofs: []string{"p1", "p2"}, Trace: "tr", Order: registry.OrderSession, AgeMS: 3, Approved: true,
+		Trace: "tr", Order: registry.OrderSession, AgeMS: 3, Approved: true,
 	}
 	for v, i := reflect.ValueOf(whole), 0; i < v.NumField(); i++ {
-		if v.Field(i).IsZero() && v.Type().Field(i).Name != "Reason" { // an envelope has a reason or a trace
-			t.Errorf("the test leaves out %s", v.Type().Field(i).Name)
+		name := v.Type().Field(i).Name
+		if v.Field(i).IsZero() && name != "Reason" && name != "Proofs" { // a call has a trace and an identity instead
+			t.Errorf("the test leaves out %s", name)
 		}
 	}
 	for v, i := reflect.ValueOf(*whole.Result), 0; i < v.NumField(); i++ {
@@ -45,6 +46,8 @@ func TestMessagesSurviveTheTrip(t *testing.T) {
 	long := registry.MustJSON(`"` + strings.Repeat("x", keptMessage) + `"`)
 	for _, envelope := range []registry.Envelope{
 		whole, {V: registry.EnvelopeVersion, Kind: registry.EnvelopeCancel, Reason: "r"},
+		{V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, CallID: "c"},
+		{V: registry.EnvelopeVersion, Kind: registry.EnvelopeAnswer, Proofs: []string{"p1", "p2"}},
 		{V: registry.EnvelopeVersion, Err: registry.Lost()}, {V: registry.EnvelopeVersion},
 		{V: registry.EnvelopeVersion, Generation: -1, Result: &registry.Result{}},
 		{V: registry.EnvelopeVersion, Args: long, CallID: "c", ReplyTo: "p"},

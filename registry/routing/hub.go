@@ -66,7 +66,8 @@ type DeviceCall struct {
 	Age     time.Duration // since the call was accepted, if an earlier attempt stood in a line
 	Trace   string        // the header traceparent for the device; empty: none
 
-	Approved bool // a person decided that this very call may run
+	Identity string // the caller, who shares the session's calls in flight with others; empty: no share
+	Approved bool   // a person decided that this very call may run
 }
 
 // CloseCause is why the Hub ends a socket. Package ws maps it to a close code.

@@ -31,15 +31,16 @@ const expiryGrace = 200 * time.Millisecond
 // beside the state. An end that depends on whether the device has the call, which is a cancellation or the end of the
 // connection, waits for that.
 type inFlightCall struct {
-	key     registry.Key
-	callID  string
-	tool    string
-	output  json.RawMessage // schema of the tool's output; empty: none
-	proof   string          // of the device that may answer; empty: any device of the session
-	durable bool
-	reply   func(registry.Reply) // called at most once with the final reply; may be called with receipts before
-	expires time.Time            // when it expires; set by track, then never changed
-	resume  *time.Timer          // set while the call is detached; guarded by detachedCalls.mu
+	key      registry.Key
+	callID   string
+	tool     string
+	output   json.RawMessage // schema of the tool's output; empty: none
+	identity string          // of the caller; empty: it has no share of the session's calls
+	proof    string          // of the device that may answer; empty: any device of the session
+	durable  bool
+	reply    func(registry.Reply) // called at most once with the final reply; may be called with receipts before
+	expires  time.Time            // when it expires; set by track, then never changed
+	resume   *time.Timer          // set while the call is detached; guarded by detachedCalls.mu
 
 	mu      sync.Mutex    // only orderedCalls.mu is taken while it is held; LocalSession.mu may be held before
 	session *LocalSession // its connection; the session's next one may take it over
@@ -126,12 +127,47 @@ func (l *LocalSession) track(f *inFlightCall, timeout time.Duration) error {
 			"The device already has %d calls in flight. Wait for some to finish.", l.hub.maxInFlight).
 			RetryIn(time.Second).With(registry.DispatchedNo)
 	}
+	if err := l.shareLocked(f); err != nil {
+		l.hub.counts.add(&l.hub.counts.DeviceBusy, 1)
+		return err
+	}
 	l.addLocked(f)
 	f.proof = l.session.OwnerProof()
 	f.expires = time.Now().Add(timeout + expiryGrace)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.timer = time.AfterFunc(min(receiptAfter, timeout+expiryGrace), f.tick)
+	return nil
+}
+
+// inFlightShare is the divisor of a session's limits of calls in flight that gives the share of one identity: a user of
+// a shared device must not take all of its calls. An identity without a call there may make one.
+const inFlightShare = 2
+
+// shareLocked returns an error if the caller of a call has its share of the session's calls in flight, or of its ordered
+// ones. They are counted only when they are many.
+func (l *LocalSession) shareLocked(f *inFlightCall) error {
+	most, ordered := l.hub.maxInFlight/inFlightShare, l.hub.orders.most/inFlightShare
+	if f.identity == "" || len(l.inFlight) < min(most, ordered) {
+		return nil
+	}
+	calls, turns := 0, 0
+	for _, other := range l.inFlight {
+		if other.identity != f.identity {
+			continue
+		}
+		if calls++; other.turn != nil {
+			turns++
+		}
+	}
+	switch {
+	case calls > 0 && calls >= most:
+		return registry.Errorf(registry.CodeBusy, "The device already has %d of your calls in flight, half of what it "+
+			"takes. Wait for some to finish.", calls).RetryIn(time.Second).With(registry.DispatchedNo)
+	case f.turn != nil && turns > 0 && turns >= ordered:
+		return registry.Errorf(registry.CodeBusy, "The device already has %d of your ordered calls, half of what it "+
+			"takes. Wait for some to finish.", turns).RetryIn(time.Second).With(registry.DispatchedNo)
+	}
 	return nil
 }
 

@@ -3,6 +3,7 @@ package routing
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -357,5 +358,56 @@ func TestTimerFiresWhileTheCallIsAnswered(t *testing.T) {
 		if f.timer.Stop() {
 			t.Fatal("the timer of a call that was answered is set again")
 		}
+	}
+}
+
+// One caller gets half of the calls in flight of a device, and half of the ordered ones, from any pod. Another caller,
+// and one that has no share, get the rest.
+func TestCallsOfADeviceAreShared(t *testing.T) {
+	store := memory.New(memory.Options{})
+	few := func(cfg *PodConfig) { cfg.MaxInFlight = 8 }
+	pods := []*Pod{startPod(t, store, "a", few), startPod(t, store, "b", few)}
+	for _, test := range []struct {
+		name  string
+		order registry.Order
+		most  int // of one caller
+	}{{"any order", registry.OrderNone, 4}, {"in order", registry.OrderSession, 2}} {
+		t.Run(test.name, func(t *testing.T) {
+			l := connect(t, pods[0], deafConn{}, nil)
+			defer l.Close(t.Context())
+			var calls int
+			call := func(pod *Pod, identity string) <-chan callResult {
+				calls++
+				return begin(t, pod, l.Session(), fmt.Sprint(test.name, calls), testkit.Limit, func(c *registry.Call) {
+					c.Identity, c.Order = identity, test.order
+				})
+			}
+			held := func(pod *Pod, identity string) {
+				t.Helper()
+				before := l.InFlight()
+				ended := call(pod, identity)
+				testkit.Eventually(t, "the call is in flight", func() bool {
+					select {
+					case r := <-ended:
+						t.Fatalf("a call of %q was refused: %v", identity, r.err)
+					default:
+					}
+					return l.InFlight() > before
+				})
+			}
+			for i := range test.most {
+				held(pods[i%2], "eve")
+			}
+			for _, pod := range pods {
+				e := registry.AsError((<-call(pod, "eve")).err)
+				if e.Code != registry.CodeBusy || e.Dispatched != registry.DispatchedNo {
+					t.Errorf("the call after half: %+v", e)
+				}
+			}
+			for range test.most - 1 {
+				held(pods[1], "ann")
+			}
+			held(pods[0], "")
+		})
 	}
 }

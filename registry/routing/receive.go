@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+	"strings"
 	"time"
 
 	"github.com/farhand/farhand/internal/cache"
@@ -54,6 +55,7 @@ func (r *Router) deliverFor(ctx context.Context, e registry.Envelope) {
 	c := DeviceCall{
 		ID: e.CallID, Tool: e.Tool, Args: e.Args, Timeout: timeout, Order: e.Order,
 		Age: time.Duration(e.AgeMS) * time.Millisecond, Approved: e.Approved,
+		Identity: strings.Clone(e.Identity),
 	}
 	// e and its strings hold the arguments, which nothing may keep once the device has them.
 	tenant := l.key.Tenant

@@ -158,7 +158,7 @@ func (r *Router) callLocal(
 	defer r.pending.remove(p)
 	request := DeviceCall{
 		ID: c.ID, Tool: c.Route.Spec.Name, Args: c.Arguments(), Timeout: time.Until(deadline), Order: c.Order,
-		Age: c.Age(), Approved: c.Approved,
+		Age: c.Age(), Approved: c.Approved, Identity: c.Identity,
 	}
 	onReply := func(reply registry.Reply) {
 		if !p.deliver(reply) {
@@ -202,7 +202,7 @@ func (r *Router) callRemote(
 		Kind: registry.EnvelopeCall, Tenant: session.Tenant, Session: session.Key.Session,
 		Generation: session.Generation, Exact: c.Route.Target.AsksMore() || c.Route.Remembered,
 		Tool: c.Route.Spec.Name, Spec: c.Route.Spec.Hash(), Attributes: c.Route.Attributes,
-		Attempt: c.Attempt, Args: c.Arguments(), Durable: c.Durable, Approved: c.Approved,
+		Attempt: c.Attempt, Args: c.Arguments(), Durable: c.Durable, Approved: c.Approved, Identity: c.Identity,
 		Order: c.Order, AgeMS: c.Age().Milliseconds(),
 	}, r.newWait(c, p, deadline))
 	unsent := err != nil && registry.AsError(err).Dispatched == registry.DispatchedNo
