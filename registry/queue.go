@@ -137,16 +137,23 @@ func (s *Session) DeviceKey() string {
 }
 
 // DeviceOfKey returns the device id of a Session.DeviceKey.
-func DeviceOfKey(key string) string {
+func DeviceOfKey(key string) string { return TargetOfKey(key).DeviceID }
+
+// TargetOfKey returns a target for the sessions with a Session.DeviceKey. Bound sessions of the same user with the same
+// device id also match it if the key is not of a bound session. Without a device id it is the zero Target.
+func TargetOfKey(key string) Target {
 	if id, bound := strings.CutPrefix(key, "b"); bound {
-		return id
+		return Target{DeviceID: id, Bound: true}
 	}
 	length, rest, _ := strings.Cut(strings.TrimPrefix(key, "u"), ":")
 	user, err := strconv.Atoi(length)
-	if err != nil || user < 0 || user > len(rest) {
-		return ""
+	switch {
+	case err != nil || user < 0 || user >= len(rest):
+		return Target{}
+	case user == 0:
+		return Target{DeviceID: rest, Viewer: NoUser}
 	}
-	return rest[user:]
+	return Target{DeviceID: rest[user:], UserID: rest[:user]}
 }
 
 // KnownDevice is a device that the gateway remembers. It may sleep: be without a connection.
@@ -163,11 +170,12 @@ type DeviceMemory struct {
 	Life time.Duration
 }
 
-// KnownQuery selects known devices. Its target must match the last session. Empty fields do not restrict.
+// KnownQuery selects known devices. Its target must match the last session. Empty fields do not restrict. A
+// viewer's own devices are found however many others match.
 type KnownQuery struct {
 	Tenant string
 	Target
-	Skip  int // leave out so many of the first; the order is by the end of their memory
+	Skip  int // leave out so many of the first: by the end of their memory; of a viewer, the viewer's own come first
 	Limit int // at most this many; zero means 100
 }
 

@@ -251,6 +251,41 @@ func (f *fixture) knows(t registry.Target) (ids []string) {
 }
 
 var sleepingTests = []subtest{
+	{name: "a viewer's device is found among many of another user", run: func(f *fixture) {
+		own := func(s *registry.Session) { s.UserID = "ann" }
+		mine, bound, nobodys := f.knownDevice("mine", own), f.knownDevice("lamp", own), f.knownDevice("nobody's", nil)
+		bound.Session.Bound, mine.Life, bound.Life = true, time.Hour-time.Second, time.Hour-time.Second
+		devices := []registry.DeviceMemory{mine, bound, nobodys}
+		for i := range 120 {
+			id := fmt.Sprint("eve", i)
+			if i%2 == 0 {
+				id = "lamp" // each of another user
+			}
+			devices = append(devices, f.knownDevice(id, func(s *registry.Session) { s.UserID = fmt.Sprint("eve", i%100) }))
+		}
+		f.must(f.store.RememberDevices(f.ctx, devices))
+		site := map[string]string{"site": "vienna"}
+		for _, test := range []struct {
+			target registry.Target
+			want   []string
+		}{
+			{registry.Target{Labels: site, Viewer: "ann"}, []string{"lamp", "mine", "nobody's"}},
+			{registry.Target{Viewer: "ann"}, []string{"lamp", "mine", "nobody's"}},
+			{registry.Target{Labels: site, Viewer: registry.NoUser}, []string{"nobody's"}},
+			{registry.Target{DeviceID: "lamp", Bound: true}, []string{"lamp"}},
+			{registry.Target{DeviceID: "lamp", Viewer: "ann"}, []string{"lamp"}},
+		} {
+			if got := f.knows(test.target); !slices.Equal(got, test.want) {
+				f.Errorf("%+v: %v, want %v", test.target, got, test.want)
+			}
+			first, _, err := f.store.KnownDevices(f.ctx, registry.KnownQuery{
+				Tenant: f.tenant, Target: test.target, Limit: 1,
+			})
+			if f.must(err); len(first) != 1 {
+				f.Errorf("%+v: a page of one device has %d", test.target, len(first))
+			}
+		}
+	}},
 	{name: "known devices are found in each way, until they are forgotten", run: func(f *fixture) {
 		ann := func(s *registry.Session) { s.UserID, s.Bound = "ann", true }
 		f.must(f.store.RememberDevices(f.ctx, []registry.DeviceMemory{

@@ -135,7 +135,7 @@ func (q *Queue) wake() {
 // Enqueue adds a call to the queue of a device and returns its position and when it expires. If the device has connected
 // meanwhile, Enqueue notifies its pod.
 func (q *Queue) Enqueue(
-	ctx context.Context, c registry.QueuedCall, deviceID string, life time.Duration,
+	ctx context.Context, c registry.QueuedCall, life time.Duration,
 ) (position int, expires time.Time, err error) {
 	ctx, cancel := inTime(ctx)
 	defer cancel()
@@ -144,7 +144,7 @@ func (q *Queue) Enqueue(
 		return 0, time.Time{}, err
 	}
 	q.counts.add(&q.counts.CallsQueued, 1)
-	q.notify(ctx, c.Tenant, c.Device, deviceID)
+	q.notify(ctx, c.Tenant, c.Device)
 	return position, expires, nil
 }
 
