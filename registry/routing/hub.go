@@ -159,7 +159,7 @@ func (p *Hub) open(
 		p.counts.add(&p.counts.SessionsResumed, 1)
 	}
 	l = &LocalSession{
-		hub: p, key: s.Key, conn: c, session: claim.Session, attributes: claim.Session.AttributesDigest(), asked: asked,
+		hub: p, key: s.Key, conn: c, payer: payerOf(&claim.Session), session: claim.Session, attributes: claim.Session.AttributesDigest(), asked: asked,
 		before: claim.Before, gone: gone || claim.Previous == nil, formerPods: newFormerPods(claim.Formers, p.pod),
 	}
 	if prev := claim.Previous; prev != nil && prev.Pod != p.pod {

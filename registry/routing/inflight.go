@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 )
@@ -37,6 +38,7 @@ type inFlightCall struct {
 	output   json.RawMessage // schema of the tool's output; empty: none
 	identity string          // of the caller; empty: it has no share of the session's calls
 	proof    string          // of the device that may answer; empty: any device of the session
+	payer    share.Owner     // of its tasks
 	durable  bool
 	reply    func(registry.Reply) // called at most once with the final reply; may be called with receipts before
 	expires  time.Time            // when it expires; set by track, then never changed
