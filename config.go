@@ -67,7 +67,7 @@ type Config struct {
 	MaxOutbound    ByteSize      `env:"MAX_OUTBOUND" envDefault:"4MiB" doc:"Bytes queued for one device before it is disconnected as too slow."`
 	MaxUnsent      ByteSize      `env:"MAX_UNSENT" envDefault:"256MiB" doc:"Bytes queued for all devices of this pod, beyond 16KiB each; at most half per tenant."`
 	MaxTools       int           `env:"MAX_TOOLS" envDefault:"128" doc:"Tools of one session."`
-	MaxCalls       int           `env:"MAX_CALLS_PER_SESSION" envDefault:"64" doc:"Calls in flight to one session; further ones fail as busy."`
+	MaxCalls       int           `env:"MAX_CALLS_PER_SESSION" envDefault:"64" doc:"Calls in flight to one session, half of them of one user, unless the device is theirs; further ones fail as busy."`
 	MaxGroupCalls  int           `env:"MAX_GROUP_CALLS" envDefault:"2048" doc:"Devices that group calls call at the same time from this pod, at most half per tenant and a quarter per identity; the others wait for their turn."`
 	MaxToolBytes   ByteSize      `env:"MAX_TOOL_BYTES" envDefault:"1MiB" doc:"Size of all tool definitions of one session."`
 	MaxSchema      ByteSize      `env:"MAX_SCHEMA" envDefault:"64KiB" doc:"Size of a tool's parameters schema."`

@@ -323,13 +323,19 @@ tools: [{id: asks, names: whisper, approval: {by: anyone}}]
 }
 
 func TestQueuesAreBounded(t *testing.T) {
-	q := newQueuePods(t, func(cfg *farhand.Config) { cfg.Queue.Device, cfg.Queue.User = 2, 3 })
+	q := newQueuePods(t, func(cfg *farhand.Config) { cfg.Queue.Device, cfg.Queue.User = 4, 3 })
 	q.slept("one", echoTools)
 	q.slept("two", echoTools)
-	greedy, _ := q.key("")
-	modest, _ := q.key("")
+	greedy, _ := q.key(`,"user_id":"eve"`)
+	modest, _ := q.key(`,"user_id":"ann"`)
 	for range 2 {
 		q.call(q.a, "one", `{}`, "", greedy, http.StatusAccepted)
+	}
+	if c := q.call(q.b, "one", `{}`, "", greedy, http.StatusTooManyRequests); c.Code != "busy" {
+		t.Errorf("half of a device: %+v", c)
+	}
+	for range 2 {
+		q.call(q.a, "one", `{}`, "", modest, http.StatusAccepted)
 	}
 	if c := q.call(q.b, "one", `{}`, "", modest, http.StatusTooManyRequests); c.Code != "busy" {
 		t.Errorf("full device: %+v", c)

@@ -232,7 +232,7 @@ func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
 		QueueTTL:  g.cfg.Queue.TTL,
 		Retention: g.cfg.Retention,
 		Invoker:   a.invoker, Calls: g.pod.Calls, Directory: a.store, Conversations: a.store, Kicker: g.pod.Hub,
-		Queue: g.pod.Queue, Devices: a.store,
+		Queue: g.pod.Queue, Devices: a.store, History: g.pod.History,
 		Turns: g.pod.Turns, Policy: a.rules, Auth: a.authenticator, Live: g.live, Credentials: a.store,
 		Erasure: g.erasure(a.store),
 		Origins: a.origins, Approvals: g.approvals, AuditLog: a.store, Usage: a.store, Pod: g.pod.ID(),

@@ -20,7 +20,7 @@ type Queue interface {
 
 	// Enqueue adds a call to a queue, for the time life. A call that is there keeps its position.
 	Enqueue(
-		ctx context.Context, c registry.QueuedCall, deviceID string, life time.Duration,
+		ctx context.Context, c registry.QueuedCall, life time.Duration,
 	) (position int, expires time.Time, err error)
 }
 
@@ -202,7 +202,8 @@ func (i *Invoker) enqueue(
 	caller, device := &p.inv.Caller, &p.route.Session
 	position, expires, err = i.cfg.Queue.Enqueue(ctx, registry.QueuedCall{
 		Tenant: caller.Tenant, CallID: callID, Device: p.queue, Identity: chargedFor(caller), Request: request,
-	}, device.DeviceID, max(life, time.Millisecond))
+		Shared: caller.User != "" && caller.User != device.UserID,
+	}, max(life, time.Millisecond))
 	if err == nil {
 		i.WakeDevice(ctx, caller.Tenant, device.DeviceID)
 	}

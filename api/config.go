@@ -18,6 +18,7 @@ import (
 	"github.com/farhand/farhand/api/mcp"
 	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/internal/envconf"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 )
@@ -63,6 +64,17 @@ type Queue interface {
 	// Queued returns the calls that wait for a device, in order. It is named by its registry.Session.DeviceKey.
 	Queued(ctx context.Context, tenant, device string, limit int) ([]registry.Record, error)
 }
+
+// History limits the bytes that identities add to conversations. *routing.ByteBudget implements it.
+type History interface {
+	// Begin spends bytes before they are stored. It fails with registry.CodeRateLimited if too few are left.
+	Begin(ctx context.Context, by share.Owner, bytes int) error
+}
+
+// unbounded is a History without a limit.
+type unbounded struct{}
+
+func (unbounded) Begin(context.Context, share.Owner, int) error { return nil }
 
 // Live ends the requests of an identity when the identity ends. *auth.Live implements it.
 type Live interface {
@@ -128,6 +140,7 @@ type Config struct {
 	Budgets       Budgets               // nil: none
 	Kicker        Kicker
 	Turns         Turns         // aborts turns
+	History       History       // pays for names and erasures of conversations; nil: unlimited
 	Policy        *agent.Policy // says which of the listed tools are enabled
 	Approvals     Approvals     // open questions to approvers
 	Auth          auth.Authenticator
@@ -217,6 +230,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	}
 	if cfg.Warnings == nil {
 		cfg.Warnings = func() []string { return nil }
+	}
+	if cfg.History == nil {
+		cfg.History = unbounded{}
 	}
 	if cfg.Ending == nil {
 		cfg.Ending = func(context.Context, registry.Key) error { return nil }

@@ -73,6 +73,21 @@ func (h *handler) describe(ctx context.Context, key registry.Key) (registry.Conv
 	return infos[0], nil
 }
 
+// titleCost is what a name, or the marks of an erasure, count for in the budget of conversations, in bytes. It is more
+// than they take: at the default of FARHAND_HISTORY_BYTES, an identity can store 32,768 in FARHAND_HISTORY_TTL, and the
+// in-memory store keeps up to 50,000 conversations of a tenant.
+const titleCost = 8 << 10
+
+// spendTitle spends the cost of a name, or of the marks of an erasure. A stored one counts again, because each of them
+// extends the life of what is stored.
+func (h *handler) spendTitle(ctx context.Context, who auth.Identity) error {
+	by := who.Owner()
+	if who.Scope() == "" { // callers with the shared token use the budget of the tenant, as in turns
+		by.Identity = ""
+	}
+	return h.History.Begin(ctx, by, titleCost)
+}
+
 // renameSession sets the name of a session's conversation, even before its first message.
 func (h *handler) renameSession(c *gin.Context, _ *params) error {
 	name, err := h.readName(c)
@@ -81,6 +96,9 @@ func (h *handler) renameSession(c *gin.Context, _ *params) error {
 	}
 	ctx := storeContext(c)
 	k, err := h.findSession(ctx, c)
+	if err == nil {
+		err = h.spendTitle(ctx, caller(c))
+	}
 	if err == nil {
 		err = h.Conversations.NameConversation(ctx, k.key, name)
 	}
@@ -114,6 +132,9 @@ func (h *handler) readName(c *gin.Context) (string, error) {
 func (h *handler) deleteSession(c *gin.Context, _ *params) error {
 	ctx := storeContext(c)
 	k, err := h.findSession(ctx, c)
+	if err == nil && !k.hasConversation() { // what a conversation stored has paid for the marks of its erasure
+		err = h.spendTitle(ctx, caller(c))
+	}
 	if err == nil {
 		err = h.end(ctx, k)
 	}

@@ -23,14 +23,15 @@ type kept struct {
 	store registry.ConversationStore
 }
 
-func newKept(t *testing.T, pods int, auth auth.Authenticator) kept {
+func newKept(t *testing.T, s setup, auth auth.Authenticator) kept {
 	k := kept{}
-	k.fleet = newFleet(t, setup{pods: pods, change: func(c *api.Config) {
+	s.change = func(c *api.Config) {
 		k.store = c.Conversations.(registry.ConversationStore)
 		if auth != nil {
 			c.Auth = auth
 		}
-	}})
+	}
+	k.fleet = newFleet(t, s)
 	return k
 }
 
@@ -87,7 +88,7 @@ func (k kept) listed(query string) []string {
 }
 
 func TestSessionsThatAreOffline(t *testing.T) {
-	k := newKept(t, 2, nil)
+	k := newKept(t, setup{pods: 2}, nil)
 	phone := k.connect(0, registry.Session{Key: registry.Key{Session: "phone"}, DeviceID: "d1"}, echo, tools("look")...)
 	k.connect(1, session("silent"), echo)
 	for _, s := range []string{"old", "phone", "new"} {
@@ -141,7 +142,7 @@ func TestSessionsThatAreOffline(t *testing.T) {
 }
 
 func TestSessionsAreRenamed(t *testing.T) {
-	k := newKept(t, 1, nil)
+	k := newKept(t, setup{pods: 1}, nil)
 	labelled := session("labelled")
 	labelled.Name = "from the URL"
 	k.connect(0, labelled, echo)
@@ -168,8 +169,45 @@ func TestSessionsAreRenamed(t *testing.T) {
 	}
 }
 
+// A user who names sessions, and erases conversations that never began, gets a share of what a tenant may store.
+func TestNamesAndErasuresAreCounted(t *testing.T) {
+	const records = 4 // of one identity at once
+	for _, test := range []struct{ name, method, body string }{
+		{"names", http.MethodPut, `{"name":"x"}`},
+		{"erasures of nothing", http.MethodDelete, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			k := newKept(t, setup{history: 4 * records * (8 << 10)}, byTenantAndUser{})
+			as := func(user, method, id string) reply {
+				return k.send(request{method: method, path: "/api/sessions/" + id, body: test.body,
+					header: http.Header{"Authorization": {"Bearer " + registry.DefaultTenant + "/" + user}}})
+			}
+			own := func(user, id string) string {
+				s := session(id)
+				s.UserID = user
+				k.connect(0, s, echo)
+				return id
+			}
+			for i := range records {
+				if r := as("eve", test.method, own("eve", fmt.Sprint("e", i))); r.status >= 300 {
+					t.Fatalf("record %d of eve: %d %s", i, r.status, r.body)
+				}
+			}
+			more := own("eve", "more")
+			wantProblem(as("eve", test.method, more), 429, registry.CodeRateLimited)
+			if r := as("ann", test.method, own("ann", "a")); r.status >= 300 {
+				t.Errorf("another user: %d %s", r.status, r.body)
+			}
+			k.talk("said", registry.Owner{UserID: "eve"})
+			if r := as("eve", http.MethodDelete, "said"); r.status != 204 {
+				t.Errorf("a stored conversation cannot be deleted: %d %s", r.status, r.body)
+			}
+		})
+	}
+}
+
 func TestDeletingErasesWhatWasSaid(t *testing.T) {
-	k := newKept(t, 2, nil)
+	k := newKept(t, setup{pods: 2}, nil)
 	phone := k.connect(1, session("phone"), echo)
 	for _, s := range []string{"phone", "gone"} {
 		k.talk(s, registry.Owner{})
@@ -198,7 +236,7 @@ func TestDeletingErasesWhatWasSaid(t *testing.T) {
 }
 
 func TestStateAndRunningSessions(t *testing.T) {
-	k := newKept(t, 2, nil)
+	k := newKept(t, setup{pods: 2}, nil)
 	k.connect(0, session("fresh"), echo)
 	k.talk("idle", registry.Owner{})
 	turn := k.begin("busy", registry.Owner{})
@@ -227,7 +265,7 @@ func TestStateAndRunningSessions(t *testing.T) {
 
 // A turn is aborted from whatever pod is asked, and has ended when that answers.
 func TestAbortFromEveryPod(t *testing.T) {
-	k := newKept(t, 3, nil)
+	k := newKept(t, setup{pods: 3}, nil)
 	key := registry.Key{Tenant: registry.DefaultTenant, Session: "s1"}
 	for pod := range k.pods {
 		turn := k.begin("s1", registry.Owner{})
@@ -265,7 +303,7 @@ func TestAbortFromEveryPod(t *testing.T) {
 // A conversation is its owner's also when the device has gone: for other users it does not exist.
 func TestConversationsHaveOwners(t *testing.T) {
 	a := oneTurn()
-	k := newKept(t, 1, nil)
+	k := newKept(t, setup{pods: 1}, nil)
 	f := newFleet(t, setup{change: func(c *api.Config) {
 		a.join(c)
 		c.Auth = oneUser("anna")

@@ -30,7 +30,7 @@ func (k kept) pagesOf(path string) (all []string, pages int) {
 // no request reads the whole tenant.
 func TestFewConversationsAmongMany(t *testing.T) {
 	const many = 6000
-	k := newKept(t, 1, oneUser("anna"))
+	k := newKept(t, setup{pods: 1}, oneUser("anna"))
 	k.begin("first", registry.Owner{UserID: "anna"})
 	for i := range many {
 		k.begin(fmt.Sprintf("b%d", i), registry.Owner{UserID: "ben"})

@@ -53,6 +53,7 @@ type pod struct {
 type setup struct {
 	pods        int
 	maxInFlight int
+	history     int64 // routing.PodConfig.HistoryBytes
 	policy      agent.PolicyRules
 	policyFile  string
 	hooks       []agent.Hook
@@ -79,7 +80,8 @@ func newFleet(t *testing.T, s setup) *fleet {
 		}
 		p, err := routing.NewPod(routing.PodConfig{
 			ID: fmt.Sprintf("pod-%d", i), Store: store, Bus: bus, MaxInFlight: s.maxInFlight,
-			CheckOutput: schema.NewValidator().CheckOutput,
+			HistoryBytes: s.history,
+			CheckOutput:  schema.NewValidator().CheckOutput,
 		})
 		f.must(err)
 		f.must(p.Start(t.Context()))
@@ -123,7 +125,7 @@ func (f *fleet) open(p *routing.Pod, store registry.Store, s setup) *pod {
 		Calls: p.Calls, Directory: store, AuditLog: store, Credentials: store, Usage: store, Kicker: p.Hub, Defaults: store,
 		Policy: policy, Auth: auth.NewStaticToken(token),
 		Origins:       origins,
-		Conversations: store, Turns: p.Turns, Ready: p.Ready, MaxCallTimeout: time.Minute, States: store,
+		Conversations: store, Turns: p.Turns, History: p.History, Ready: p.Ready, MaxCallTimeout: time.Minute, States: store,
 		StreamGrace: testTimeout, // a busy machine changes no status
 		Log:         slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Device: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

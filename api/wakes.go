@@ -8,6 +8,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/registry"
 )
@@ -115,38 +116,96 @@ func wakeFrom(w wire.Wake) registry.Wake {
 	}
 }
 
-// deviceUser returns the user of a device that the caller may see: one that is connected, paired,
-// registered, or remembered.
+// devicesOf returns targets for a device id that a caller may use, the surest first: the device whose credential names
+// it, then the caller's own, then any that the caller may see. Other users may have chosen the id.
+func devicesOf(who auth.Identity, id string) []registry.Target {
+	any := registry.Target{DeviceID: id, Viewer: who.Viewer()}
+	bound := any
+	bound.Bound = true
+	if who.User == "" {
+		return []registry.Target{bound, any}
+	}
+	own := any
+	own.UserID = who.User
+	return []registry.Target{bound, own, any}
+}
+
+// deviceUser returns the user of a device that the caller may see: one that is connected, paired, registered, or
+// remembered.
 func (h *handler) deviceUser(ctx context.Context, c *gin.Context, id string) (string, error) {
 	who := caller(c)
-	viewer := registry.Target{DeviceID: id, Viewer: who.Viewer()}
-	connected, _, err := h.Directory.List(ctx, registry.Query{Tenant: who.Tenant, Target: viewer, Limit: 1})
-	if err != nil {
-		return "", err
-	}
-	if len(connected) > 0 {
-		return connected[0].Session.UserID, nil
+	targets := devicesOf(who, id)
+	for _, target := range targets {
+		found, err := h.firstConnected(ctx, who.Tenant, target)
+		if err != nil || found != nil {
+			return userOf(found), err
+		}
 	}
 	paired, err := h.Credentials.PairedDevices(ctx, who.Tenant, id)
 	if err != nil {
 		return "", err
 	}
-	if len(paired) > 0 && viewer.Sees(paired[0].User) {
-		return paired[0].User, nil
+	for i := range paired {
+		if targets[0].Sees(paired[i].User) {
+			return paired[i].User, nil
+		}
 	}
 	if r, err := h.wakeOf(ctx, c); err == nil {
 		return r.User, nil
 	}
-	if h.Devices != nil {
-		known, _, err := h.Devices.KnownDevices(ctx, registry.KnownQuery{Tenant: who.Tenant, Target: viewer, Limit: 1})
-		if err != nil {
-			return "", err
-		}
-		if len(known) > 0 {
-			return known[0].Session.UserID, nil
+	for _, target := range targets {
+		found, err := h.firstKnown(ctx, who.Tenant, target)
+		if err != nil || found != nil {
+			return userOf(found), err
 		}
 	}
 	return "", registry.Errorf(registry.CodeNotFound, "No device with this device_id is connected, paired or remembered.")
+}
+
+// userOf returns the user of a session; empty: it has none, or there is no session.
+func userOf(s *registry.Session) string {
+	if s == nil {
+		return ""
+	}
+	return s.UserID
+}
+
+// firstConnected returns a connected session that matches a target, nil if there is none. A page may be empty although
+// there is one.
+func (h *handler) firstConnected(
+	ctx context.Context, tenant string, target registry.Target,
+) (*registry.Session, error) {
+	q := registry.Query{Tenant: tenant, Target: target, Limit: 1}
+	for {
+		found, next, err := h.Directory.List(ctx, q)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(found) > 0:
+			return &found[0].Session, nil
+		case next == nil:
+			return nil, nil
+		}
+		q.After = *next
+	}
+}
+
+// firstKnown returns the session of a remembered device that matches a target, nil if there is none.
+func (h *handler) firstKnown(ctx context.Context, tenant string, target registry.Target) (*registry.Session, error) {
+	q := registry.KnownQuery{Tenant: tenant, Target: target, Limit: 1}
+	for h.Devices != nil {
+		found, next, err := h.Devices.KnownDevices(ctx, q)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(found) > 0:
+			return &found[0].Session, nil
+		case next == 0:
+			return nil, nil
+		}
+		q.Skip = next
+	}
+	return nil, nil
 }
 
 func (h *handler) deleteWake(c *gin.Context, _ *params) error {

@@ -29,7 +29,7 @@ func identityText(identity string) string {
 func (s *Store) Enqueue(
 	ctx context.Context, c registry.QueuedCall, life time.Duration, b registry.QueueBounds,
 ) (int, time.Time, error) {
-	keep, device := millis(life+queueSlack), redisconn.Escape(c.Device)
+	keep, device, share := millis(life+queueSlack), redisconn.Escape(c.Device), b.OfDevice(&c)
 	pipe := s.conn.Pipeline()
 	pipe.Do("ZADD", queuesKey, "GT", time.Now().UnixMilli()+keep, c.Tenant)
 	pipe.Do("PEXPIRE", queuesKey, keep, "GT")
@@ -37,7 +37,7 @@ func (s *Store) Enqueue(
 	pipe.Then()
 	add := pipe.Eval(scriptQueueAdd, queueKeys(c.Tenant, c.Device), c.CallID, device, identityText(c.Identity),
 		millis(life), keep, c.Request, b.Device.Calls, b.Device.Bytes, b.Identity.Calls, b.Identity.Bytes,
-		b.Tenant.Calls, b.Tenant.Bytes)
+		b.Tenant.Calls, b.Tenant.Bytes, share.Calls, share.Bytes)
 	if err := pipe.Exec(ctx); err != nil {
 		return 0, time.Time{}, err
 	}

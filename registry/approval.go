@@ -49,6 +49,7 @@ const (
 	MaxPendingOfOne  = 32        // pending approvals of one requester
 	MaxApprovalBytes = 256 << 20 // bytes of stored approvals of a tenant; half may be requested at once
 	MaxGrants        = 1000      // per tenant
+	MaxGrantsOfOne   = 125       // given by one person, device, device's credential, or by the devices of one user
 	MaxGrantLife     = 30 * 24 * time.Hour
 	ApprovalRetained = time.Hour // how long a final approval is kept
 	MaxComment       = 500       // bytes of a decider's comment
@@ -257,6 +258,22 @@ type Grant struct {
 	ExpiresAt      time.Time `json:"expires_at"`
 }
 
+// Givers name who gave the grant, for MaxGrantsOfOne: the person or device, a device's stored credential, and the user of
+// a device. A device without a credential of its own can choose any id, and a user can have many devices.
+func (g *Grant) Givers() []string {
+	all := []string{g.GrantedBy}
+	if g.GivenWith == "" {
+		return all
+	}
+	if strings.HasPrefix(g.GivenWith, "key:") || strings.HasPrefix(g.GivenWith, "device:") {
+		all = append(all, "with "+g.GivenWith)
+	}
+	if g.Owner != "" {
+		all = append(all, "devices of "+g.Owner)
+	}
+	return all
+}
+
 // GrantOf returns the grant that an approval makes when it is allowed with a scope.
 func GrantOf(a Approval, scope ApprovalScope) Grant {
 	g := Grant{
@@ -300,7 +317,7 @@ var ErrNoGrant = Errorf(CodeNotFound, "No grant has this id, or it has expired."
 // GrantStore keeps grants.
 type GrantStore interface {
 	// PutGrant stores a grant for life and replaces one with the same binding. It fails with CodeBusy if the tenant has
-	// MaxGrants.
+	// MaxGrants, or one of the givers MaxGrantsOfOne.
 	PutGrant(ctx context.Context, g Grant, life time.Duration) (Grant, error)
 
 	// FindGrant returns a grant with one of the bindings. It fails with ErrNoGrant if there is none.
@@ -324,4 +341,6 @@ var (
 		MaxPendingOfOne).With(DispatchedNo)
 	ErrManyGrants = Errorf(CodeBusy,
 		"There are already %d grants. Revoke some first: farhand approve grants.", MaxGrants)
+	ErrManyGrantsOfOne = Errorf(CodeBusy, "You, this device or its user have already given %d grants, the most of one "+
+		"giver. Revoke some first: farhand approve grants.", MaxGrantsOfOne)
 )

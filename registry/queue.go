@@ -35,6 +35,18 @@ type QueueBounds struct {
 	Device, Identity, Tenant QueueBound
 }
 
+// queueShare is the divisor of a device's bound that gives the share of a call that is Shared.
+const queueShare = 2
+
+// OfDevice returns the bound of the calls of the identity of c that wait for one device. An identity without a call
+// there may add one of any size.
+func (b QueueBounds) OfDevice(c *QueuedCall) QueueBound {
+	if !c.Shared {
+		return b.Device
+	}
+	return QueueBound{Calls: b.Device.Calls / queueShare, Bytes: b.Device.Bytes / queueShare}
+}
+
 // QueuedCall is a call in the queue of its device. It stays in the queue until it has ended, so the first one may be
 // running.
 type QueuedCall struct {
@@ -42,6 +54,7 @@ type QueuedCall struct {
 	CallID   string
 	Device   string // a Session.DeviceKey
 	Identity string // who is charged; empty: only the bounds of device and tenant apply
+	Shared   bool   // with Enqueue: the device has other users than this identity, which gets half of its queue
 	Request  []byte // everything that is needed to run the call; QueueHead and Enqueue only
 	Since    time.Time
 	Expires  time.Time // by the store's clock, in ms
@@ -95,10 +108,11 @@ type QueueStore interface {
 	EraseQueued(ctx context.Context, tenant, identity string) ([]string, error)
 }
 
-// QueueFull is the error if a queue, an identity or a tenant has reached a bound.
+// QueueFull is the error if a bound is reached: of the device, of an identity's share of it, of the identity, or of the
+// tenant. It names the bound as its rule.
 func QueueFull(bound string) *Error {
 	names := map[string]string{
-		"device": "this device", "identity": "this caller", "tenant": "this tenant",
+		"device": "this device", "share": "this user, at this device,", "identity": "this caller", "tenant": "this tenant",
 	}
 	e := Errorf(CodeBusy, "The call was not queued: %s has reached its limit of waiting calls, or of their bytes. "+
 		"Retry when some have run.", names[bound])
@@ -127,16 +141,23 @@ func (s *Session) DeviceKey() string {
 }
 
 // DeviceOfKey returns the device id of a Session.DeviceKey.
-func DeviceOfKey(key string) string {
+func DeviceOfKey(key string) string { return TargetOfKey(key).DeviceID }
+
+// TargetOfKey returns a target for the sessions with a Session.DeviceKey. Bound sessions of the same user with the same
+// device id also match it if the key is not of a bound session. Without a device id it is the zero Target.
+func TargetOfKey(key string) Target {
 	if id, bound := strings.CutPrefix(key, "b"); bound {
-		return id
+		return Target{DeviceID: id, Bound: true}
 	}
 	length, rest, _ := strings.Cut(strings.TrimPrefix(key, "u"), ":")
 	user, err := strconv.Atoi(length)
-	if err != nil || user < 0 || user > len(rest) {
-		return ""
+	switch {
+	case err != nil || user < 0 || user >= len(rest):
+		return Target{}
+	case user == 0:
+		return Target{DeviceID: rest, Viewer: NoUser}
 	}
-	return rest[user:]
+	return Target{DeviceID: rest[user:], UserID: rest[:user]}
 }
 
 // KnownDevice is a device that the gateway remembers. It may sleep: be without a connection.
@@ -153,11 +174,12 @@ type DeviceMemory struct {
 	Life time.Duration
 }
 
-// KnownQuery selects known devices. Its target must match the last session. Empty fields do not restrict.
+// KnownQuery selects known devices. Its target must match the last session. Empty fields do not restrict. A
+// viewer's own devices are found however many others match.
 type KnownQuery struct {
 	Tenant string
 	Target
-	Skip  int // leave out so many of the first; the order is by the end of their memory
+	Skip  int // leave out so many of the first: by the end of their memory; of a viewer, the viewer's own come first
 	Limit int // at most this many; zero means 100
 }
 

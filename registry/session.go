@@ -266,6 +266,9 @@ type Target struct {
 	UserID    string
 	Labels    map[string]string
 
+	// Bound restricts to sessions whose credentials name their device id. It comes from the gateway, not from the request.
+	Bound bool `json:"-"`
+
 	// Viewer is the calling user: sessions of other users do not exist for it. It comes from the caller's credentials,
 	// not from the request.
 	Viewer string `json:"-"`
@@ -285,14 +288,14 @@ func (t Target) IsZero() bool {
 // AsksMore reports whether the target restricts more than the session's id: a session with that id may be the wrong
 // one.
 func (t Target) AsksMore() bool {
-	return t.DeviceID != "" || t.UserID != "" || len(t.Labels) != 0 || t.Viewer != ""
+	return t.DeviceID != "" || t.UserID != "" || len(t.Labels) != 0 || t.Bound || t.Viewer != ""
 }
 
 // Matches reports whether the session matches the target.
 func (t Target) Matches(s Session) bool {
 	if t.SessionID != "" && t.SessionID != s.Key.Session ||
 		t.DeviceID != "" && t.DeviceID != s.DeviceID ||
-		t.UserID != "" && t.UserID != s.UserID || !t.Sees(s.UserID) {
+		t.UserID != "" && t.UserID != s.UserID || t.Bound && !s.Bound || !t.Sees(s.UserID) {
 		return false
 	}
 	for k, v := range t.Labels {

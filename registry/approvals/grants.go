@@ -3,6 +3,8 @@ package approvals
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"time"
 
@@ -30,17 +32,62 @@ func (g grant) made(at time.Time) registry.Grant {
 // PutGrant implements registry.GrantStore.
 func (s *store) PutGrant(ctx context.Context, g registry.Grant, life time.Duration) (registry.Grant, error) {
 	stored, binding := grant{g, life}, g.Binding()
-	done, err := documents.Commit(ctx, s.docs, grants(g.Tenant),
-		documents.AtMost(registry.MaxGrants-1, documents.Term{Index: allIndex, Weight: 1, Except: binding}),
-		documents.Delete(binding), documents.PutJSON(binding, stored, life), // created anew
-		documents.Leave(allIndex, binding), documents.Join(allIndex, binding, life, 0))
-	switch {
-	case err != nil:
-		return g, err
-	case done.Refused > 0:
-		return g, registry.ErrManyGrants
+	for range documents.MaxTries {
+		found, err := s.docs.Read(ctx, grants(g.Tenant).Ref(binding))
+		if err != nil {
+			return g, err
+		}
+		steps := stored.bounds(binding)
+		conditions := len(steps)
+		if former, err := documents.Decode[grant](found[0], registry.ErrNoGrant); err == nil { // else it expires
+			steps = append(steps, former.leave(binding)...)
+		}
+		steps = append(steps, documents.Expect(binding, found[0].Revision),
+			documents.Delete(binding), documents.PutJSON(binding, stored, life)) // created anew
+		for _, index := range stored.indexes() {
+			steps = append(steps, documents.Leave(index, binding), documents.Join(index, binding, life, 0))
+		}
+		switch done, err := documents.Commit(ctx, s.docs, grants(g.Tenant), steps...); {
+		case err != nil:
+			return g, err
+		case done.Refused == 0:
+			return stored.made(done.Now), nil
+		case done.Refused == 1:
+			return g, registry.ErrManyGrants
+		case done.Refused <= conditions:
+			return g, registry.ErrManyGrantsOfOne
+		}
 	}
-	return stored.made(done.Now), nil
+	return g, documents.ErrContended
+}
+
+// indexes returns the indexes of a grant: the tenant's, and one for each of its givers. A giver has a digest there,
+// because a name may have any characters, and the index outlives an erased person.
+func (g grant) indexes() []string {
+	all := []string{allIndex}
+	for _, giver := range g.Givers() {
+		sum := sha256.Sum256([]byte(giver))
+		all = append(all, "by."+hex.EncodeToString(sum[:16]))
+	}
+	return all
+}
+
+// bounds returns the conditions under which a grant may be stored: the tenant's, then those of its givers.
+func (g grant) bounds(binding string) (steps []documents.Step) {
+	most := int64(registry.MaxGrants)
+	for _, index := range g.indexes() {
+		steps = append(steps, documents.AtMost(most-1, documents.Term{Index: index, Weight: 1, Except: binding}))
+		most = registry.MaxGrantsOfOne
+	}
+	return steps
+}
+
+// leave returns the steps that remove a grant from its indexes.
+func (g grant) leave(binding string) (steps []documents.Step) {
+	for _, index := range g.indexes() {
+		steps = append(steps, documents.Leave(index, binding))
+	}
+	return steps
 }
 
 func decodeGrants(found []documents.Document) ([]registry.Grant, error) {
@@ -92,7 +139,7 @@ func (s *store) RevokeGrant(ctx context.Context, g registry.Grant) error {
 		if current.ID != g.ID { // replaced since
 			return nil, registry.ErrNoGrant
 		}
-		return []documents.Step{documents.Delete(binding), documents.Leave(allIndex, binding)}, nil
+		return append(current.leave(binding), documents.Delete(binding)), nil
 	}
 	return documents.ChangeOne(ctx, s.docs, grants(g.Tenant), binding, registry.ErrNoGrant, change)
 }

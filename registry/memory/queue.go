@@ -48,13 +48,18 @@ func (t *tenantQueues) full(c *registry.QueuedCall, b registry.QueueBounds) stri
 	exceeds := func(held, bound registry.QueueBound) bool {
 		return held.Calls+1 > bound.Calls || held.Bytes+int64(len(c.Request)) > bound.Bytes
 	}
-	var device registry.QueueBound
+	var device, own registry.QueueBound
 	for _, other := range t.devices[c.Device] {
 		device.Calls, device.Bytes = device.Calls+1, device.Bytes+int64(len(other.Request))
+		if other.Identity == c.Identity {
+			own.Calls, own.Bytes = own.Calls+1, own.Bytes+int64(len(other.Request))
+		}
 	}
 	switch {
 	case exceeds(device, b.Device):
 		return "device"
+	case c.Identity != "" && own.Calls > 0 && exceeds(own, b.OfDevice(c)):
+		return "share"
 	case c.Identity != "" && exceeds(t.identity[c.Identity], b.Identity):
 		return "identity"
 	case exceeds(t.sums, b.Tenant):

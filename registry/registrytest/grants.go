@@ -1,6 +1,7 @@
 package registrytest
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -78,9 +79,11 @@ var grantTests = []subtest{
 	}},
 	{name: "a tenant may have so many grants", run: func(f *fixture) {
 		a := f.approval()
-		for range registry.MaxGrants {
+		for i := range registry.MaxGrants {
 			a.SessionID = registry.NewApprovalID()
-			f.grant(registry.GrantOf(a, registry.ScopeAlwaysTool), time.Hour)
+			g := registry.GrantOf(a, registry.ScopeAlwaysTool)
+			g.ID, g.GrantedBy = registry.NewApprovalID(), fmt.Sprint("giver ", i/registry.MaxGrantsOfOne)
+			f.must(errOf(f.store.PutGrant(f.ctx, g, time.Hour)))
 		}
 		f.grant(registry.GrantOf(a, registry.ScopeAlwaysTool), time.Hour) // replaces the last
 		a.SessionID = "one more"
@@ -88,6 +91,45 @@ var grantTests = []subtest{
 		g.ID = registry.NewApprovalID()
 		_, err := f.store.PutGrant(f.ctx, g, time.Hour)
 		f.wantCode(err, registry.CodeBusy)
+	}},
+	{name: "a giver may have so many grants", run: func(f *fixture) {
+		a := f.approval(func(a *registry.Approval) { a.Owner = "eve" })
+		give := func(by, with string, i int) (registry.Grant, error) {
+			a.SessionID = fmt.Sprint(by, with, i)
+			g := registry.GrantOf(a, registry.ScopeAlwaysTool)
+			g.ID, g.GrantedBy, g.GivenWith = registry.NewApprovalID(), by, with
+			return f.store.PutGrant(f.ctx, g, time.Hour)
+		}
+		many := func(err error) {
+			f.Helper()
+			if f.wantCode(err, registry.CodeBusy); err.Error() != registry.ErrManyGrantsOfOne.Error() {
+				f.Errorf("%v", err)
+			}
+		}
+		for i := range registry.MaxGrantsOfOne {
+			f.must(errOf(give("ann", "", i)))
+			f.must(errOf(give(fmt.Sprint("device:", i), fmt.Sprint("jwt:", i), 0))) // all of eve's devices
+		}
+		many(errOf(give("ann", "", -1)))
+		many(errOf(give("device:one more", "jwt:one more", 0)))
+		f.must(errOf(give("ann", "", 0))) // replaces its own
+		last, err := give("ben", "", 0)
+		f.must(err)
+
+		// A grant of another giver that replaces one, and a revocation, make room.
+		a.SessionID = fmt.Sprint("ann", "", 1)
+		g := registry.GrantOf(a, registry.ScopeAlwaysTool)
+		g.ID, g.GrantedBy = registry.NewApprovalID(), "ben"
+		f.must(errOf(f.store.PutGrant(f.ctx, g, time.Hour)))
+		f.must(errOf(give("ann", "", -1)))
+		many(errOf(give("ann", "", -2)))
+		f.must(f.store.RevokeGrant(f.ctx, last))
+		a.Owner = "ann"
+		for i := range registry.MaxGrantsOfOne { // of different ids with one key
+			f.must(errOf(give(fmt.Sprint("device:", i), "key:1", i)))
+			a.Owner = fmt.Sprint("user", i)
+		}
+		many(errOf(give("device:one more", "key:1", 0)))
 	}},
 }
 

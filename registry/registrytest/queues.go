@@ -3,6 +3,7 @@ package registrytest
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -18,6 +19,7 @@ var wide = registry.QueueBounds{
 func (f *fixture) enqueue(id, device, identity, request string, b registry.QueueBounds) (int, error) {
 	place, _, err := f.store.Enqueue(f.ctx, registry.QueuedCall{
 		Tenant: f.tenant, CallID: f.id + id, Device: device, Identity: identity, Request: []byte(request),
+		Shared: identity != "owner",
 	}, time.Hour, b)
 	return place, err
 }
@@ -88,6 +90,37 @@ var queueTests = []subtest{
 			f.Errorf("erased %v", erased)
 		}
 		f.must(errOf(f.enqueue("g", "one", "ann", "1234567890", small)))
+	}},
+	{name: "an identity has half of a device's queue, and always one call", run: func(f *fixture) {
+		small := wide
+		small.Device = registry.QueueBound{Calls: 5, Bytes: 100}
+		refused := func(bound, device, identity string, bytes int) {
+			_, err := f.enqueue("more", device, identity, strings.Repeat("x", bytes), small)
+			if f.wantCode(err, registry.CodeBusy); registry.AsError(err).Rule != bound {
+				f.Errorf("%s at %s: %v instead of the bound %q", identity, device, err, bound)
+			}
+		}
+		for i := range 2 {
+			f.must(errOf(f.enqueue(fmt.Sprint("e", i), "phone", "eve of 1", "{}", small)))
+		}
+		refused("share", "phone", "eve of 1", 2)
+		f.must(errOf(f.enqueue("other", "pad", "eve of 1", "{}", small)))
+		for i := range 2 {
+			f.must(errOf(f.enqueue(fmt.Sprint("a", i), "phone", "ann", "{}", small)))
+		}
+		f.must(errOf(f.store.Dequeue(f.ctx, f.tenant, "phone", f.id+"e0")))
+		f.must(errOf(f.enqueue("again", "phone", "eve of 1", "{}", small)))
+		f.must(errOf(f.enqueue("none", "phone", "", "{}", small)))
+		refused("device", "phone", "ben", 2)
+
+		f.must(errOf(f.enqueue("long", "car", "eve of 1", strings.Repeat("x", 60), small)))
+		refused("share", "car", "eve of 1", 1)
+		f.must(errOf(f.enqueue("short", "car", "ann", "{}", small)))
+		for _, identity := range []string{"", "owner"} { // a shared token, and the device's own user, have no share
+			for i := range 2 {
+				f.must(errOf(f.enqueue(fmt.Sprint("all", i), "tv"+identity, identity, strings.Repeat("x", 40), small)))
+			}
+		}
 	}},
 	{name: "an expired call is due, and again later", run: func(f *fixture) {
 		c := registry.QueuedCall{Tenant: f.tenant, CallID: f.id, Device: "phone", Request: []byte("{}")}
@@ -221,6 +254,41 @@ func (f *fixture) knows(t registry.Target) (ids []string) {
 }
 
 var sleepingTests = []subtest{
+	{name: "a viewer's device is found among many of another user", run: func(f *fixture) {
+		own := func(s *registry.Session) { s.UserID = "ann" }
+		mine, bound, nobodys := f.knownDevice("mine", own), f.knownDevice("lamp", own), f.knownDevice("nobody's", nil)
+		bound.Session.Bound, mine.Life, bound.Life = true, time.Hour-time.Second, time.Hour-time.Second
+		devices := []registry.DeviceMemory{mine, bound, nobodys}
+		for i := range 120 {
+			id := fmt.Sprint("eve", i)
+			if i%2 == 0 {
+				id = "lamp" // each of another user
+			}
+			devices = append(devices, f.knownDevice(id, func(s *registry.Session) { s.UserID = fmt.Sprint("eve", i%100) }))
+		}
+		f.must(f.store.RememberDevices(f.ctx, devices))
+		site := map[string]string{"site": "vienna"}
+		for _, test := range []struct {
+			target registry.Target
+			want   []string
+		}{
+			{registry.Target{Labels: site, Viewer: "ann"}, []string{"lamp", "mine", "nobody's"}},
+			{registry.Target{Viewer: "ann"}, []string{"lamp", "mine", "nobody's"}},
+			{registry.Target{Labels: site, Viewer: registry.NoUser}, []string{"nobody's"}},
+			{registry.Target{DeviceID: "lamp", Bound: true}, []string{"lamp"}},
+			{registry.Target{DeviceID: "lamp", Viewer: "ann"}, []string{"lamp"}},
+		} {
+			if got := f.knows(test.target); !slices.Equal(got, test.want) {
+				f.Errorf("%+v: %v, want %v", test.target, got, test.want)
+			}
+			first, _, err := f.store.KnownDevices(f.ctx, registry.KnownQuery{
+				Tenant: f.tenant, Target: test.target, Limit: 1,
+			})
+			if f.must(err); len(first) != 1 {
+				f.Errorf("%+v: a page of one device has %d", test.target, len(first))
+			}
+		}
+	}},
 	{name: "known devices are found in each way, until they are forgotten", run: func(f *fixture) {
 		ann := func(s *registry.Session) { s.UserID, s.Bound = "ann", true }
 		f.must(f.store.RememberDevices(f.ctx, []registry.DeviceMemory{

@@ -26,7 +26,7 @@ func (s *Approvals) Show(a registry.Approval) {
 	if a.SessionID == "" || s.showHere(key, a) {
 		return
 	}
-	s.tasks.start(key, func(ctx context.Context) {
+	s.tasks.start(ofSession(key), func(ctx context.Context) {
 		entry, err := s.store.Entry(ctx, key) // the device may have moved since the call was made
 		if err != nil {
 			s.log.Debug("approval not shown on its device", "approval", a.ID, "error", err)
@@ -55,7 +55,7 @@ func (s *Approvals) handleApproval(e registry.Envelope) {
 	if s.hub.Get(e.Key()) == nil {
 		return
 	}
-	s.tasks.start(e.Key(), func(ctx context.Context) {
+	s.tasks.start(s.hub.payer(e.Key()), func(ctx context.Context) {
 		a, err := s.store.Approval(ctx, e.Tenant, e.CallID)
 		if err != nil {
 			s.log.Debug("approval not read", "approval", e.CallID, "error", err)

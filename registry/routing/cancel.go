@@ -93,7 +93,7 @@ func (c *Calls) broadcastCancel(ctx context.Context, rec registry.Record) {
 
 // cancelRemote tells the owning pod, in a task, that no caller waits for the call any more. It does not block.
 func (r *Router) cancelRemote(pod string, key registry.Key, callID, reason string) {
-	r.tasks.start(key, func(ctx context.Context) {
+	r.tasks.start(ofSession(key), func(ctx context.Context) {
 		r.trySend(ctx, pod, registry.Envelope{
 			Kind: registry.EnvelopeCancel, Tenant: key.Tenant, Session: key.Session, CallID: callID, Reason: reason,
 		})

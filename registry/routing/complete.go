@@ -23,7 +23,7 @@ func (l *LocalSession) Complete(callID string, r registry.Result, acknowledge fu
 	}
 	end := p.endCompleting(callID, acknowledge)
 	late := func(ctx context.Context) { p.completeLate(ctx, l, callID, r, end) }
-	if !p.completing.begin(callID) || !p.tasks.start(l.key, late) { // only the first answer counts
+	if !p.completing.begin(callID) || !p.tasks.start(l.payer, late) { // only the first answer counts
 		end(true)
 	}
 }
@@ -40,7 +40,7 @@ func (p *Hub) endCompleting(callID string, acknowledge func(ignored bool)) func(
 // The note stays until the answer can be found elsewhere, so that no other answer can come first.
 func (p *Hub) complete(f *inFlightCall, r registry.Result, acknowledge func(ignored bool)) {
 	end := func() { p.afterLog(f, func() { p.completeNow(f, r, acknowledge) }) }
-	if p.checkOutput == nil || len(f.output) == 0 || !p.checks.start(f.key, func(ctx context.Context) {
+	if p.checkOutput == nil || len(f.output) == 0 || !p.checks.start(f.payer, func(ctx context.Context) {
 		defer end()
 		ctx, cancel := context.WithDeadline(ctx, f.expires.Add(-expiryGrace)) // a caller still waits for the answer
 		defer cancel()
@@ -56,7 +56,7 @@ func (p *Hub) completeNow(f *inFlightCall, r registry.Result, acknowledge func(i
 		return
 	}
 	end := p.endCompleting(f.callID, acknowledge)
-	if !p.tasks.start(f.key, func(ctx context.Context) { p.completeDurable(ctx, f, r, end) }) {
+	if !p.tasks.start(f.payer, func(ctx context.Context) { p.completeDurable(ctx, f, r, end) }) {
 		e := registry.Errorf(registry.CodeStoreUnavailable, registry.StoreUnavailableAdvice)
 		f.finish(registry.Reply{Err: e.With(registry.DispatchedYes)})
 		end(true)
@@ -79,7 +79,7 @@ func (l *LocalSession) Fail(callID string, e *registry.Error) {
 	if len(callID) > maxCallID {
 		return
 	}
-	p.tasks.start(l.key, func(ctx context.Context) {
+	p.tasks.start(l.payer, func(ctx context.Context) {
 		p.sendToFormers(ctx, l, registry.Envelope{CallID: callID, Err: e})
 	})
 }
@@ -99,7 +99,7 @@ func (l *LocalSession) Return(callID, why string) {
 		return
 	}
 	// The record must be open again before the caller tries again.
-	if !p.tasks.start(f.key, func(ctx context.Context) {
+	if !p.tasks.start(f.payer, func(ctx context.Context) {
 		moved, err := p.calls.MoveCall(ctx, f.key.Tenant, callID, registry.EventReturn,
 			registry.Change{Owner: p.pod})
 		if err != nil || !moved.Applied {
@@ -173,7 +173,7 @@ func (p *Hub) storeOnceBack(
 		_ = pause.For(ctx, endPause) // shorter than the task
 		return store(ctx)
 	}
-	if resultSize(r) > largeAnswer || !p.late.start(key, func(context.Context) {
+	if resultSize(r) > largeAnswer || !p.late.start(p.payer(key), func(context.Context) {
 		moved, err := again()
 		for tries := 1; tries < answerTries && err != nil && !registry.IsCallNotFound(err) && !p.late.closing(); tries++ {
 			moved, err = again()
@@ -235,10 +235,10 @@ const (
 
 // movedTries returns how often a missing record is looked for if the device's former pod may have died with the call.
 // The caller's pod writes the record once it takes the call for lost (lostAfter). The tries end within taskTimeout:
-// with a longer lostAfter, they may end before the record is there. If more than half of the slots are taken, it
-// returns 1: many answers to unknown calls must not keep others from their slots.
+// with a longer lostAfter, they may end before the record is there. If half of the slots are taken, it returns
+// 1: many answers to unknown calls must not keep others from their slots.
 func (p *Hub) movedTries() int {
-	if p.late.slots.Stats().Held > maxLate/2 {
+	if p.late.slots.Stats().Held >= maxLate/2 { // what one tenant can hold
 		return 1
 	}
 	return int(min(lostAfter(p.sendTimeout)+lateWrites, taskTimeout-2*latePause) / latePause)
@@ -271,7 +271,7 @@ func (p *Hub) storeLateAnswer(
 		return
 	}
 	// A device may send any number of answers to unknown calls, so the waits for their records have their own slots.
-	if err == nil || !p.late.start(key, func(ctx context.Context) {
+	if err == nil || !p.late.start(p.payer(key), func(ctx context.Context) {
 		for ; tries > 0 && registry.IsCallNotFound(err) && pause.For(ctx, latePause) == nil; tries-- {
 			moved, err = store(ctx)
 		}
@@ -324,7 +324,7 @@ func (l *LocalSession) begun(f *inFlightCall, message string) {
 	if !f.durable {
 		return
 	}
-	l.hub.tasks.start(l.key, func(ctx context.Context) {
+	l.hub.tasks.start(l.payer, func(ctx context.Context) {
 		_, err := l.hub.calls.MoveCall(ctx, l.key.Tenant, f.callID, registry.EventRun, registry.Change{})
 		if err != nil {
 			l.hub.log.Debug("start of a call not stored", "call", f.callID, "error", err)
@@ -344,7 +344,7 @@ func (f *inFlightCall) begin() bool {
 // afterLog runs end once all reports of the call have been written, immediately or later.
 func (p *Hub) afterLog(f *inFlightCall, end func()) {
 	line := f.log.lastLine()
-	if p.rec.wrote(line) || !p.tasks.start(f.key, func(ctx context.Context) {
+	if p.rec.wrote(line) || !p.tasks.start(f.payer, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, logWait)
 		defer cancel()
 		p.rec.waitFor(ctx, line)

@@ -78,7 +78,7 @@ func TestStuckDeliveriesOfATenantDoNotHoldOthers(t *testing.T) {
 	sleepsWithCall := func(tenant, device string) {
 		s := registry.Session{Key: registry.Key{Tenant: tenant, Session: device}, DeviceID: device}
 		call := registry.QueuedCall{Tenant: tenant, CallID: tenant + device, Device: s.DeviceKey(), Request: []byte("{}")}
-		if _, _, err := p.Queue.Enqueue(t.Context(), call, device, time.Hour); err != nil {
+		if _, _, err := p.Queue.Enqueue(t.Context(), call, time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		connect(t, p, deafConn{}, func(session *registry.Session) { *session = s })
@@ -109,7 +109,7 @@ func TestStuckDeliveriesOfAUserDoNotHoldOthers(t *testing.T) {
 			Key: registry.Key{Tenant: "t", Session: user + device}, UserID: user, DeviceID: device,
 		}
 		call := registry.QueuedCall{Tenant: "t", CallID: user + device, Device: s.DeviceKey(), Request: []byte("{}")}
-		if _, _, err := p.Queue.Enqueue(t.Context(), call, device, time.Hour); err != nil {
+		if _, _, err := p.Queue.Enqueue(t.Context(), call, time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		connect(t, p, deafConn{}, func(session *registry.Session) { *session = s })

@@ -107,7 +107,6 @@ func (q *Queue) drain(l *LocalSession, device string) {
 		return // the next refresh looks again
 	}
 	defer slot.Release()
-	deviceID := l.Session().DeviceID
 	for wait := time.Duration(0); q.here(l, device); {
 		if wait > 0 && pause.For(q.ctx, wait) != nil {
 			return
@@ -131,7 +130,7 @@ func (q *Queue) drain(l *LocalSession, device string) {
 			}
 		}
 	}
-	q.handOver(l.key.Tenant, device, deviceID)
+	q.handOver(l.key.Tenant, device)
 }
 
 // deliver runs the first call of a queue. It returns how long to wait before the next look at the queue.
@@ -232,30 +231,26 @@ func (c *Calls) leaveQueue(ctx context.Context, rec *registry.Record) {
 }
 
 // handOver notifies the pod that has a device now that calls wait for it. If none has it, the device is woken.
-func (q *Queue) handOver(tenant, device, deviceID string) {
+func (q *Queue) handOver(tenant, device string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.ctx), storeTimeout)
 	defer cancel()
 	if waits, err := q.Waits(ctx, tenant, device); err != nil || !waits {
 		return // a refresh finds it
 	}
-	if !q.notify(ctx, tenant, device, deviceID) {
-		q.serves().WakeDevice(ctx, tenant, deviceID)
+	if !q.notify(ctx, tenant, device) {
+		q.serves().WakeDevice(ctx, tenant, registry.DeviceOfKey(device))
 	}
 }
 
 // notify notifies the pods of a device's sessions that calls wait for it, and reports whether there are any.
-func (q *Queue) notify(ctx context.Context, tenant, device, deviceID string) (any bool) {
-	query := registry.Query{Tenant: tenant, Target: registry.Target{DeviceID: deviceID}, Limit: maxQueueLook, Newest: true}
-	found, _, err := q.store.List(ctx, query)
+func (q *Queue) notify(ctx context.Context, tenant, device string) (any bool) {
+	found, err := q.sessionsOf(ctx, tenant, device)
 	if err != nil {
 		q.log.Debug("device of a queued call not looked for; a refresh finds it", "error", err)
 		return false
 	}
 	for i := range found {
 		s := &found[i].Session
-		if s.DeviceKey() != device {
-			continue
-		}
 		any = true
 		if l := q.hub.Get(s.Key); l != nil {
 			q.check(l)
@@ -266,4 +261,26 @@ func (q *Queue) notify(ctx context.Context, tenant, device, deviceID string) (an
 		})
 	}
 	return any
+}
+
+// sessionsOf returns the newest sessions with a Session.DeviceKey, at most maxQueueLook. The query has all that the key
+// says, and goes on while pages are short: other users may have any number of sessions with the same device id.
+func (q *Queue) sessionsOf(ctx context.Context, tenant, device string) (found []registry.Entry, err error) {
+	query := registry.Query{Tenant: tenant, Target: registry.TargetOfKey(device), Limit: maxQueueLook, Newest: true}
+	for len(found) < maxQueueLook {
+		page, next, err := q.store.List(ctx, query)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page {
+			if page[i].Session.DeviceKey() == device {
+				found = append(found, page[i])
+			}
+		}
+		if next == nil {
+			break
+		}
+		query.After = *next
+	}
+	return found, nil
 }

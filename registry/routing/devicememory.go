@@ -126,28 +126,17 @@ func (q *Queue) Known(
 ) (registry.KnownDevice, error) {
 	ctx, cancel := inTime(ctx)
 	defer cancel()
-	query := registry.KnownQuery{Tenant: tenant, Target: target, Limit: maxOneDevice}
-	known, _, err := q.store.KnownDevices(ctx, query)
-	if err == nil && len(known) == 0 { // a pod may be about to write a device that has just left
+	known, any, err := q.knownWith(ctx, tenant, tool, target)
+	if err == nil && !any { // a pod may be about to write a device that has just left
 		if err = pause.For(ctx, 4*memoryPause); err == nil {
-			known, _, err = q.store.KnownDevices(ctx, query)
+			known, any, err = q.knownWith(ctx, tenant, tool, target)
 		}
 	}
 	if err != nil {
 		return registry.KnownDevice{}, err
 	}
-	if len(known) == 0 {
+	if !any {
 		return registry.KnownDevice{}, registry.ErrUnknownDevice
-	}
-	known = slices.DeleteFunc(known, func(d registry.KnownDevice) bool {
-		_, offers := toolOf(d.Tools, tool)
-		return !offers
-	})
-	if target.DeviceID != "" && len(known) > 1 { // a credential vouches for the device
-		bound := slices.DeleteFunc(slices.Clone(known), func(d registry.KnownDevice) bool { return !d.Session.Bound })
-		if len(bound) == 1 {
-			known = bound
-		}
 	}
 	switch len(known) {
 	case 0:
@@ -164,4 +153,37 @@ func (q *Queue) Known(
 		"Several sleeping devices offer %q. Name one in target, or set the user's default device.", tool)
 	several.Candidates = ambiguous(tool, entries).Candidates
 	return registry.KnownDevice{}, several
+}
+
+// maxKnownPages is how many pages of known devices one call looks at.
+const maxKnownPages = 16
+
+// knownWith returns the known devices that match a target and offer a tool, at most maxCandidates or a page more. any
+// reports whether any device matches. A device whose credential names the id of the target is the only match: others may
+// have chosen the id.
+func (q *Queue) knownWith(
+	ctx context.Context, tenant, tool string, target registry.Target,
+) (known []registry.KnownDevice, any bool, err error) {
+	query := registry.KnownQuery{Tenant: tenant, Target: target, Limit: maxOneDevice}
+	query.Bound = target.DeviceID != ""
+	for range maxKnownPages {
+		page, next, err := q.store.KnownDevices(ctx, query)
+		if err != nil {
+			return nil, false, err
+		}
+		any = any || len(page) > 0
+		for _, d := range page {
+			if _, offers := toolOf(d.Tools, tool); offers {
+				known = append(known, d)
+			}
+		}
+		query.Skip = next
+		switch {
+		case next == 0 && query.Bound && !any:
+			query.Bound = false
+		case next == 0 || len(known) >= maxCandidates:
+			return known, any, nil
+		}
+	}
+	return known, any, nil
 }

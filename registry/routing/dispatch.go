@@ -29,7 +29,7 @@ func (l *LocalSession) deliver(
 	}()
 	f = &inFlightCall{
 		key: l.key, callID: c.ID, tool: spec.Name, output: spec.OutputSchema, durable: durable, reply: reply,
-		session: l, span: span, log: callLog{user: c.UserID},
+		session: l, span: span, payer: l.payer, log: callLog{user: c.UserID},
 	}
 	f.turn = l.hub.orders.newTurn(l.key, spec.Name, c.Order, c.Age)
 	if f.turn != nil {

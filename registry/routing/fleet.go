@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -101,7 +102,7 @@ func (f *Fleet) askPod(ctx context.Context, pod string) []byte {
 
 // handleQuestion answers another pod. A summary visits every session, so it is not made by the bus's goroutine.
 func (f *Fleet) handleQuestion(e registry.Envelope) {
-	f.tasks.start(registry.Key{Tenant: summaryTenant}, func(context.Context) {
+	f.tasks.start(share.Owner{Tenant: summaryTenant}, func(context.Context) {
 		f.tryReply(e.ReplyTo, registry.Reply{CallID: e.CallID, Answer: string(f.summary())})
 	})
 }

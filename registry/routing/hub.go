@@ -67,7 +67,7 @@ type DeviceCall struct {
 	Trace   string        // the header traceparent for the device; empty: none
 
 	Approved bool   // a person decided that this very call may run
-	UserID   string // the caller's user, whose budget the call's log also spends from; empty: none
+	UserID   string // the caller's user, who shares the session's calls in flight and bytes with others; empty: none
 }
 
 // CloseCause is why the Hub ends a socket. Package ws maps it to a close code.
@@ -159,7 +159,8 @@ func (p *Hub) open(
 		p.counts.add(&p.counts.SessionsResumed, 1)
 	}
 	l = &LocalSession{
-		hub: p, key: s.Key, conn: c, session: claim.Session, attributes: claim.Session.AttributesDigest(), asked: asked,
+		hub: p, key: s.Key, conn: c, payer: payerOf(&claim.Session), session: claim.Session,
+		attributes: claim.Session.AttributesDigest(), asked: asked,
 		before: claim.Before, gone: gone || claim.Previous == nil, formerPods: newFormerPods(claim.Formers, p.pod),
 	}
 	if prev := claim.Previous; prev != nil && prev.Pod != p.pod {

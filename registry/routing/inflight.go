@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/registry"
 )
@@ -36,6 +37,7 @@ type inFlightCall struct {
 	tool    string
 	output  json.RawMessage // schema of the tool's output; empty: none
 	proof   string          // of the device that may answer; empty: any device of the session
+	payer   share.Owner     // of its tasks
 	durable bool
 	reply   func(registry.Reply) // called at most once with the final reply; may be called with receipts before
 	expires time.Time            // when it expires; set by track, then never changed
@@ -126,12 +128,49 @@ func (l *LocalSession) track(f *inFlightCall, timeout time.Duration) error {
 			"The device already has %d calls in flight. Wait for some to finish.", l.hub.maxInFlight).
 			RetryIn(time.Second).With(registry.DispatchedNo)
 	}
+	if err := l.shareLocked(f); err != nil {
+		l.hub.counts.add(&l.hub.counts.DeviceBusy, 1)
+		return err
+	}
 	l.addLocked(f)
 	f.proof = l.session.OwnerProof()
 	f.expires = time.Now().Add(timeout + expiryGrace)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.timer = time.AfterFunc(min(receiptAfter, timeout+expiryGrace), f.tick)
+	return nil
+}
+
+// inFlightShare is the divisor of a session's limits of calls in flight that gives the share of one user: a user of a
+// shared device must not take all of its calls. A user without a call there may make one.
+const inFlightShare = 2
+
+// shareLocked returns an error if the caller's user has its share of the session's calls in flight, or of its ordered
+// ones. The user of the device may take all of them, and so may a caller without a user: it may call for many. They are
+// counted only when they are many.
+func (l *LocalSession) shareLocked(f *inFlightCall) error {
+	most, ordered := l.hub.maxInFlight/inFlightShare, l.hub.orders.most/inFlightShare
+	user := f.log.user
+	if user == "" || user == l.session.UserID || len(l.inFlight) < min(most, ordered) {
+		return nil
+	}
+	calls, turns := 0, 0
+	for _, other := range l.inFlight {
+		if other.log.user != user {
+			continue
+		}
+		if calls++; other.turn != nil {
+			turns++
+		}
+	}
+	switch {
+	case calls > 0 && calls >= most:
+		return registry.Errorf(registry.CodeBusy, "The device already has %d calls of this user in flight, half of what "+
+			"it takes. Wait for some to finish.", calls).RetryIn(time.Second).With(registry.DispatchedNo)
+	case f.turn != nil && turns > 0 && turns >= ordered:
+		return registry.Errorf(registry.CodeBusy, "The device already has %d ordered calls of this user, half of what it "+
+			"takes. Wait for some to finish.", turns).RetryIn(time.Second).With(registry.DispatchedNo)
+	}
 	return nil
 }
 

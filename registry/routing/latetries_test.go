@@ -26,9 +26,9 @@ func TestTriesOfLateAnswers(t *testing.T) {
 			t.Errorf("a send timeout of %v: tries for %v", timeout, took)
 		}
 		free := make(chan struct{})
-		for i := range maxLate/2 + 1 {
+		for i := range maxLate / 2 {
 			key := registry.Key{Tenant: fmt.Sprint("t", i), Session: "s"}
-			if !pod.Hub.late.start(key, func(context.Context) { <-free }) {
+			if !pod.Hub.late.start(ofSession(key), func(context.Context) { <-free }) {
 				t.Fatalf("no place for answer %d", i)
 			}
 		}
@@ -58,7 +58,7 @@ func TestAnAnswerKeepsItsSlotWhileTheStoreIsAway(t *testing.T) {
 		hub.storeOnceBack(key, new(registry.Result), away, store(3), func(m registry.Moved, err error) {
 			stored = m.Applied && err == nil
 		})
-		for hub.late.start(key, func(context.Context) { <-free }) {
+		for hub.late.start(ofSession(key), func(context.Context) { <-free }) {
 		}
 		time.Sleep(3 * endPause)
 		synctest.Wait()

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -17,6 +18,7 @@ type LocalSession struct {
 	hub        *Hub
 	key        registry.Key
 	conn       Conn
+	payer      share.Owner // of its tasks
 	formerPods formerPods
 
 	stale bool // a write failed, so the copy is incomplete; guarded by the order of writes (see beginWrite)

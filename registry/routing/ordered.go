@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -16,8 +17,8 @@ const maxOrdered = 4096
 // them have ended. A session's lines outlive its connection, because its calls in flight do. It is safe for concurrent
 // use. Its mutex is taken after all others.
 type orderedCalls struct {
-	most  int                                            // calls of one session
-	start func(registry.Key, func(context.Context)) bool // starts a task
+	most  int                                           // calls of one session
+	start func(share.Owner, func(context.Context)) bool // starts a task
 
 	mu    sync.Mutex
 	calls map[orderID][]*inFlightCall // never empty; all but the first wait
@@ -100,7 +101,7 @@ func (o *orderedCalls) leave(f *inFlightCall) {
 	}
 	if len(line) > 0 && !line[0].turn.begun { // if no task is free, its caller times out, and the line goes on
 		next := line[0]
-		if next.turn.begun = o.start(next.key, next.turn.begin); next.turn.begun {
+		if next.turn.begun = o.start(next.payer, next.turn.begin); next.turn.begun {
 			next.turn.begin = nil
 		}
 	}

@@ -204,7 +204,7 @@ func (p *Places) makeRoomLocked() {
 func (p *Places) endLocked(was registry.Place, current int64) {
 	k := p.keeper
 	of, _ := was.Key.Conversation()
-	if !p.tasks.start(of, func(ctx context.Context) { end(ctx, k, was, current) }) {
+	if !p.tasks.start(ofSession(of), func(ctx context.Context) { end(ctx, k, was, current) }) {
 		return
 	}
 	delete(p.held, was.Key)
@@ -256,7 +256,7 @@ func (p *Places) erasedHere(ctx context.Context, key registry.Key) {
 // handleErased ends this pod's state of a conversation that another pod has erased. If too many tasks run, the next
 // refresh does it.
 func (p *Places) handleErased(e registry.Envelope) {
-	p.tasks.start(e.Key(), func(ctx context.Context) { p.erasedHere(ctx, e.Key()) })
+	p.tasks.start(ofSession(e.Key()), func(ctx context.Context) { p.erasedHere(ctx, e.Key()) })
 }
 
 // refresh extends the life of this pod's places, and ends the state at places that it no longer owns.

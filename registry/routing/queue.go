@@ -14,8 +14,8 @@ import (
 // QueueConfig limits the calls that wait for sleeping devices. Zero fields mean the defaults.
 type QueueConfig struct {
 	TTL         time.Duration `env:"QUEUE_TTL" envDefault:"24h" doc:"Longest time that a call may wait for its device."`
-	Device      int           `env:"QUEUE_DEVICE" envDefault:"64" doc:"Calls that may wait for one device. Further ones get 429 busy."`
-	DeviceBytes int64         `env:"QUEUE_DEVICE_BYTES" envDefault:"1MiB" doc:"Bytes of the requests of these calls."`
+	Device      int           `env:"QUEUE_DEVICE" envDefault:"64" doc:"Calls that may wait for one device, half of them of one user, unless the device is theirs. Further ones get 429 busy."`
+	DeviceBytes int64         `env:"QUEUE_DEVICE_BYTES" envDefault:"1MiB" doc:"Bytes of the requests of these calls, shared in the same way."`
 	User        int           `env:"QUEUE_USER" envDefault:"1000" doc:"Waiting calls of one identity (user, else credential)."`
 	UserBytes   int64         `env:"QUEUE_USER_BYTES" envDefault:"16MiB" doc:"Bytes of the requests of these calls."`
 	Tenant      int           `env:"QUEUE_TENANT" envDefault:"100000" doc:"Waiting calls of one tenant."`
@@ -135,7 +135,7 @@ func (q *Queue) wake() {
 // Enqueue adds a call to the queue of a device and returns its position and when it expires. If the device has connected
 // meanwhile, Enqueue notifies its pod.
 func (q *Queue) Enqueue(
-	ctx context.Context, c registry.QueuedCall, deviceID string, life time.Duration,
+	ctx context.Context, c registry.QueuedCall, life time.Duration,
 ) (position int, expires time.Time, err error) {
 	ctx, cancel := inTime(ctx)
 	defer cancel()
@@ -144,7 +144,7 @@ func (q *Queue) Enqueue(
 		return 0, time.Time{}, err
 	}
 	q.counts.add(&q.counts.CallsQueued, 1)
-	q.notify(ctx, c.Tenant, c.Device, deviceID)
+	q.notify(ctx, c.Tenant, c.Device)
 	return position, expires, nil
 }
 

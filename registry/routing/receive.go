@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+	"strings"
 	"time"
 
 	"github.com/farhand/farhand/internal/cache"
@@ -35,7 +36,7 @@ func (r *Router) handleCall(e registry.Envelope) {
 		}
 		r.deliverFor(ctx, e)
 	}
-	if !r.tasks.start(e.Key(), later) {
+	if !r.tasks.start(r.hub.payer(e.Key()), later) {
 		busy := registry.Errorf(registry.CodeBusy, "The pod with the device's connection is too busy. Retry after a "+
 			"moment.")
 		r.refuse(e.ReplyTo, e.CallID, busy.With(registry.DispatchedNo))
@@ -53,7 +54,8 @@ func (r *Router) deliverFor(ctx context.Context, e registry.Envelope) {
 	ctx = r.tracer.Join(ctx, e.Trace)
 	c := DeviceCall{
 		ID: e.CallID, Tool: e.Tool, Args: e.Args, Timeout: timeout, Order: e.Order,
-		Age: time.Duration(e.AgeMS) * time.Millisecond, Approved: e.Approved, UserID: e.UserID,
+		Age: time.Duration(e.AgeMS) * time.Millisecond, Approved: e.Approved,
+		UserID: strings.Clone(e.UserID),
 	}
 	// e and its strings hold the arguments, which nothing may keep once the device has them.
 	tenant := l.key.Tenant
@@ -76,7 +78,7 @@ func (r *Router) deliverFor(ctx context.Context, e registry.Envelope) {
 		l.awaitWrites()
 		r.refuse(pod, c.ID, err)
 	}
-	if !errors.Is(err, registry.CodeStaleRoute) || !r.tasks.start(e.Key(), later) {
+	if !errors.Is(err, registry.CodeStaleRoute) || !r.tasks.start(r.hub.payer(e.Key()), later) {
 		r.refuse(pod, c.ID, err)
 	}
 }
@@ -130,7 +132,7 @@ func (r *Router) storeMissedAnswer(reply registry.Reply) {
 		return
 	}
 	key := registry.Key{Tenant: reply.Tenant, Session: reply.Session}
-	r.tasks.start(key, func(ctx context.Context) {
+	r.tasks.start(r.hub.payer(key), func(ctx context.Context) {
 		r.hub.storeLateAnswer(ctx, key, nil, reply.CallID, *reply.Result, 1, func(registry.Moved, error) {})
 	})
 }

@@ -27,7 +27,7 @@ func (l *LocalSession) stored(
 	l.mu.Lock()
 	change()
 	before := l.lastWrite
-	queued := l.hub.tasks.start(l.key, func(ctx context.Context) {
+	queued := l.hub.tasks.start(l.payer, func(ctx context.Context) {
 		defer l.endWrite(done)
 		if before != nil {
 			<-before // changes are written in the order they were made
@@ -140,6 +140,31 @@ const (
 	taskTimeout = 3 * time.Second // of one task, or one try of it
 )
 
+// payerOf returns the owner of the tasks of a session: as accountsOf, because a user can have any number of sessions,
+// and so can a device. No session id has a slash.
+func payerOf(s *registry.Session) share.Owner {
+	switch {
+	case s.UserID != "":
+		return share.Owner{Tenant: s.Tenant, Identity: "user/" + s.UserID}
+	case s.Bound:
+		return share.Owner{Tenant: s.Tenant, Identity: "device/" + s.DeviceID}
+	}
+	return ofSession(s.Key)
+}
+
+// ofSession returns the owner of tasks about a session of which this pod knows only the key.
+func ofSession(key registry.Key) share.Owner {
+	return share.Owner{Tenant: key.Tenant, Identity: key.Session}
+}
+
+// payer returns the owner of the tasks of a session, which may be on this pod.
+func (p *Hub) payer(key registry.Key) share.Owner {
+	if l := p.Get(key); l != nil {
+		return l.payer
+	}
+	return ofSession(key)
+}
+
 // tasks runs short exchanges with the store that must not block a socket's reader or the bus. Each has a time limit. A
 // closing pod waits for all of them.
 type tasks struct {
@@ -155,10 +180,10 @@ func newTasks(limit int64, log *slog.Logger) *tasks {
 	return &tasks{slots: share.New(share.Bounds{Pod: limit}), log: log}
 }
 
-// start runs f for a session in a goroutine. It returns false if too many tasks are running: in total, of its tenant,
-// or of the session. It also returns false after wait.
-func (t *tasks) start(of registry.Key, f func(ctx context.Context)) bool {
-	slot, err := t.slots.Try(share.Owner{Tenant: of.Tenant, Identity: of.Session}, 1)
+// start runs f for an owner in a goroutine. It returns false if too many tasks are running: in total, of its tenant, or
+// of the owner. It also returns false after wait.
+func (t *tasks) start(of share.Owner, f func(ctx context.Context)) bool {
+	slot, err := t.slots.Try(of, 1)
 	if err != nil {
 		return false
 	}

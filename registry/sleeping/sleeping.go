@@ -223,37 +223,84 @@ func indexFor(t registry.Target) string {
 	return allIndex
 }
 
-// KnownDevices implements registry.SleepingStore. An index may still have a device that has changed: the document
-// decides.
-func (s *store) KnownDevices(ctx context.Context, q registry.KnownQuery) ([]registry.KnownDevice, int, error) {
+// Limits of a search.
+const (
+	readAtOnce = 100 // devices that are read in one round trip, at least
+	maxReads   = 20  // round trips of one page
+)
+
+// KnownDevices implements registry.SleepingStore. An index may still have a device that has changed, and has devices that
+// do not match the whole target: the documents decide. A page goes on until it is full, so that others' devices do not
+// use it up, but its work has a bound.
+func (s *store) KnownDevices(
+	ctx context.Context, q registry.KnownQuery,
+) (known []registry.KnownDevice, next int, err error) {
 	limit, in := cmp.Or(q.Limit, pageSize), space(q.Tenant)
-	lists, err := s.docs.Members(ctx, documents.Query{Space: in, Index: indexFor(q.Target), Skip: q.Skip, Limit: limit})
-	if err != nil {
-		return nil, 0, err
-	}
-	keys := lists[0]
-	refs := make([]documents.Ref, len(keys))
-	for i, key := range keys {
-		refs[i] = in.Ref(deviceDoc + key)
-	}
-	found, err := s.docs.Read(ctx, refs...)
-	if err != nil {
-		return nil, 0, err
-	}
-	var known []registry.KnownDevice
 	var sets []documents.Ref
-	for i, doc := range found {
-		d, err := documents.Decode[device](doc, registry.ErrUnknownDevice)
-		if of := d.session(q.Tenant); err == nil && q.Matches(of) {
-			known = append(known, registry.KnownDevice{Session: of, LastSeen: d.Seen, After: q.Skip + i + 1})
+	next = q.Skip
+	for reads := 0; reads < maxReads && len(known) < limit; reads++ {
+		want := max(limit-len(known), readAtOnce)
+		keys, own, err := s.members(ctx, q, next, want)
+		if err != nil {
+			return nil, 0, err
+		}
+		refs := make([]documents.Ref, len(keys))
+		for i, key := range keys {
+			refs[i] = in.Ref(deviceDoc + key)
+		}
+		found, err := s.docs.Read(ctx, refs...)
+		if err != nil {
+			return nil, 0, err
+		}
+		read := 0
+		for ; read < len(found) && len(known) < limit; read++ {
+			d, err := documents.Decode[device](found[read], registry.ErrUnknownDevice)
+			of := d.session(q.Tenant)
+			if err != nil || !q.Matches(of) || read >= own && own >= 0 && of.UserID != "" { // the viewer's came before
+				continue
+			}
+			known = append(known, registry.KnownDevice{Session: of, LastSeen: d.Seen, After: next + read + 1})
 			sets = append(sets, in.Ref(setDoc+d.Tools))
 		}
-	}
-	next := 0
-	if len(keys) == limit {
-		next = q.Skip + limit
+		if next += read; read == len(keys) && len(keys) < want {
+			next = 0
+			break
+		}
 	}
 	return known, next, s.readTools(ctx, known, sets)
+}
+
+// members returns at most limit devices of the indexes that have every match, without the first skip. If they are the
+// viewer's devices and then those of no user, own is how many of them are the viewer's; otherwise it is -1.
+func (s *store) members(
+	ctx context.Context, q registry.KnownQuery, skip, limit int,
+) (keys []string, own int, err error) {
+	in, index := space(q.Tenant), indexFor(q.Target)
+	list := func(index string, skip, limit int) ([]string, error) {
+		lists, err := s.docs.Members(ctx, documents.Query{Space: in, Index: index, Skip: skip, Limit: limit})
+		if err != nil {
+			return nil, err
+		}
+		return lists[0], nil
+	}
+	if q.Viewer == "" || q.SessionID != "" || q.DeviceID != "" || q.UserID != "" {
+		keys, err = list(index, skip, limit)
+		return keys, -1, err
+	}
+	if index == allIndex {
+		index = userIndex
+	}
+	all, err := list(userIndex+q.Viewer, 0, registry.MaxKnownOfUser)
+	if err != nil {
+		return nil, 0, err
+	}
+	keys = all[min(skip, len(all)):min(skip+limit, len(all))]
+	own = len(keys)
+	if own == limit {
+		return keys, own, nil
+	}
+	others, err := list(index, max(skip-len(all), 0), limit-own)
+	return append(slices.Clip(keys), others...), own, err
 }
 
 // forgetPage is how many devices one step forgets.
