@@ -196,10 +196,11 @@ func (h *handler) lastSeen(
 			return nil
 		}
 		found, _, err := h.Devices.KnownDevices(ctx, registry.KnownQuery{
-			Tenant: d.Tenant, Target: registry.Target{DeviceID: d.DeviceID}, Limit: sameDevice,
+			Tenant: d.Tenant, Limit: sameDevice,
+			Target: registry.Target{DeviceID: d.DeviceID, Bound: true}, // others only say that they have the id
 		})
 		for _, known := range found {
-			if known.Session.Bound && known.LastSeen.After(seen[i]) { // others only say that they have the id
+			if known.LastSeen.After(seen[i]) {
 				seen[i] = known.LastSeen
 			}
 		}

@@ -3,6 +3,7 @@ package ws
 import (
 	"container/list"
 	"context"
+	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"slices"
@@ -200,9 +201,11 @@ func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 	if err := c.holdAttributes(change); err != nil {
 		return err
 	}
-	if f.Labels != nil && !c.budget.takeLabels(f.Labels) {
-		return fields.NewError(codeRateLimited,
-			"labels: this session changed too many in a short time; one per second is allowed. Nothing was changed.")
+	if f.Labels != nil {
+		if full := c.budget.takeLabels(f.Labels); full != noSpender {
+			return fields.NewError(codeRateLimited, fmt.Sprintf("labels: %s changed too many in a short time; %d per second "+
+				"are allowed. Nothing was changed.", full, full.times(labelRate)))
+		}
 	}
 	if err := c.local.Update(ctx, change); err != nil {
 		return err

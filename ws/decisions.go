@@ -103,7 +103,7 @@ func (c *conn) showWaiting() {
 	c.server.goTask(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 		defer cancel()
-		if !c.budget.takeListing(waitingCost) {
+		if c.budget.takeListing(waitingCost) != noSpender {
 			return
 		}
 		turn, err := c.server.turns.Acquire(ctx, c.who.Owner(), 1)
@@ -119,7 +119,7 @@ func (c *conn) showWaiting() {
 		room := c.server.cfg.MaxOutbound / 4 // a device is closed as slow if its outbox is full
 		for _, a := range waiting {
 			frame := approvalRequestFrame(a)
-			if room -= len(frame); room < 0 || c.ending() != closeNone || !c.budget.takeListing(len(frame)) {
+			if room -= len(frame); room < 0 || c.ending() != closeNone || c.budget.takeListing(len(frame)) != noSpender {
 				return
 			}
 			if err := c.send(frame); err != nil {

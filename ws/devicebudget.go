@@ -111,34 +111,69 @@ type budget struct {
 	device  *deviceBudget // nil: none
 }
 
-// take takes n of a bucket of each budget. If one has fewer, it takes none and returns false.
-func (b budget) take(of func(*deviceBudget) (*auth.Bucket, auth.Limit), n int) bool {
+// spender says whose limit was reached, for messages.
+type spender string
+
+const (
+	noSpender   spender = ""
+	thisSession spender = "this session"
+	thisDevice  spender = "all sessions of this device"
+)
+
+// times returns n, which is a limit of a session, as the spender has it.
+func (s spender) times(n int) int {
+	if s == thisDevice {
+		return sessionsOfDevice * n
+	}
+	return n
+}
+
+// take takes n of a bucket of each budget. If one has fewer, it takes none and returns whose it is.
+func (b budget) take(of func(*deviceBudget) (*auth.Bucket, auth.Limit), n int) spender {
 	if b.device != nil && !b.device.take(of, float64(n)) {
-		return false
+		return thisDevice
 	}
 	if b.session.take(of, float64(n)) {
-		return true
+		return noSpender
 	}
 	if b.device != nil {
 		b.device.giveBack(of, float64(n))
 	}
-	return false
+	return thisSession
 }
 
-func (b budget) takeFrames(n int) bool      { return b.take((*deviceBudget).frameBucket, n) }
-func (b budget) takeDefinitions(n int) bool { return b.take((*deviceBudget).definitionBucket, n) }
-func (b budget) takeListing(n int) bool     { return b.take((*deviceBudget).listingBucket, n) }
+func (b budget) takeFrames(n int) spender      { return b.take((*deviceBudget).frameBucket, n) }
+func (b budget) takeDefinitions(n int) spender { return b.take((*deviceBudget).definitionBucket, n) }
+func (b budget) takeListing(n int) spender     { return b.take((*deviceBudget).listingBucket, n) }
 
-// takeLabels takes the number of changes from the session's current labels to the given ones. If fewer remain, it takes
-// none and returns false. A device that reconnects with the same labels changes nothing.
-func (b budget) takeLabels(labels map[string]string) bool {
-	hashes, changes := b.session.compareLabels(labels)
-	if !b.take((*deviceBudget).labelBucket, changes) {
-		return false
+// takeLabels takes the number of changes from the session's current labels to the given ones, and makes these the
+// current ones, in one step: connections of one session may race. If fewer remain, it takes none and returns whose they
+// are. A device that reconnects with the same labels changes nothing.
+func (b budget) takeLabels(labels map[string]string) spender {
+	changes, full := b.changeLabels(b.session.hashesOf(labels))
+	if full == noSpender {
+		b.spend(unitsPerLabel * float64(changes)) // delays the next read
 	}
-	b.session.setLabels(hashes)
-	b.spend(unitsPerLabel * float64(changes)) // delays the next read
-	return true
+	return full
+}
+
+// changeLabels is takeLabels without the work. The lock of the device's budget is taken while the session's is held.
+func (b budget) changeLabels(hashes map[uint64]struct{}) (changes int, full spender) {
+	a := b.session
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	changes = a.labelChangesLocked(hashes)
+	if b.device != nil && !b.device.take((*deviceBudget).labelBucket, float64(changes)) {
+		return changes, thisDevice
+	}
+	if !a.labels.Take(a.limits.labels, a.owner.now(), float64(changes)) {
+		if b.device != nil {
+			b.device.giveBack((*deviceBudget).labelBucket, float64(changes))
+		}
+		return changes, thisSession
+	}
+	a.labelHashes = hashes
+	return changes, noSpender
 }
 
 // spend takes units of work and returns how long to pause before the next read from the device.
@@ -218,26 +253,22 @@ func (a *deviceBudget) hasFrames() bool {
 	return true
 }
 
-// compareLabels returns the hashes of labels, and how many differ from the session's current ones.
-func (a *deviceBudget) compareLabels(labels map[string]string) (hashes map[uint64]struct{}, changes int) {
-	hashes = make(map[uint64]struct{}, len(labels))
+func (a *deviceBudget) hashesOf(labels map[string]string) map[uint64]struct{} {
+	hashes := make(map[uint64]struct{}, len(labels))
 	for k, v := range labels {
 		hashes[maphash.Comparable(a.owner.seed, [2]string{k, v})] = struct{}{}
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	return hashes
+}
+
+// labelChangesLocked returns how many labels differ from the session's current ones.
+func (a *deviceBudget) labelChangesLocked(hashes map[uint64]struct{}) (changes int) {
 	for h := range hashes {
 		if _, unchanged := a.labelHashes[h]; !unchanged {
 			changes++
 		}
 	}
-	return hashes, changes + len(a.labelHashes) - (len(hashes) - changes)
-}
-
-func (a *deviceBudget) setLabels(hashes map[uint64]struct{}) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.labelHashes = hashes
+	return changes + len(a.labelHashes) - (len(hashes) - changes)
 }
 
 // storeUnits returns the work of a frame for which the store is used.
@@ -330,15 +361,21 @@ func (s *deviceBudgets) useLocked(d device, l *limits) *deviceBudget {
 	return a
 }
 
-// spent reports whether a session, or its device, has spent nearly all its frames, so that it may not reconnect yet.
-func (s *deviceBudgets) spent(key registry.Key, source netip.Prefix, who *auth.Identity) bool {
+// spent returns whether a session, or its device, has spent nearly all its frames, so that it may not reconnect yet.
+func (s *deviceBudgets) spent(key registry.Key, source netip.Prefix, who *auth.Identity) spender {
 	s.mu.Lock()
 	session, shared := s.by[deviceOf(key, source)], (*deviceBudget)(nil)
 	if d, ok := holderOf(who); ok {
 		shared = s.by[d]
 	}
 	s.mu.Unlock()
-	return session != nil && !session.hasFrames() || shared != nil && !shared.hasFrames()
+	switch {
+	case session != nil && !session.hasFrames():
+		return thisSession
+	case shared != nil && !shared.hasFrames():
+		return thisDevice
+	}
+	return noSpender
 }
 
 func (s *deviceBudgets) release(b budget) {

@@ -265,7 +265,7 @@ var errStopped = errors.New("ws: the connection is being closed")
 func (c *conn) countInput(p []byte) error {
 	c.server.counters.bytesIn.Add(int64(len(p)))
 	frames, boundary := c.scanner.scan(p)
-	if frames > 0 && !c.budget.takeFrames(frames) {
+	if frames > 0 && c.budget.takeFrames(frames) != noSpender {
 		c.stop(CloseRate)
 	}
 	if c.isStopped() {

@@ -81,7 +81,7 @@ func (c *conn) openMCP(begin opening) {
 		c.refuseDevice(err)
 		return
 	}
-	if !c.budget.takeLabels(begin.session.Labels) {
+	if c.budget.takeLabels(begin.session.Labels) != noSpender {
 		c.end(CloseRate)
 		return
 	}

@@ -126,7 +126,7 @@ func (c *conn) openNode(begin opening) {
 		c.refuseDevice(err)
 		return
 	}
-	if !c.budget.takeLabels(begin.session.Labels) {
+	if c.budget.takeLabels(begin.session.Labels) != noSpender {
 		c.end(CloseRate)
 		return
 	}

@@ -128,9 +128,9 @@ func (r *registration) admit(ctx context.Context, raw json.RawMessage) (agent.Ad
 			return tool, err
 		}
 	}
-	if !r.conn.budget.takeDefinitions(len(raw)) {
-		return tool, fields.NewError(codeRateLimited, fmt.Sprintf(
-			"this session registered too much in a short time; at most %d bytes per second are allowed", registerRate))
+	if full := r.conn.budget.takeDefinitions(len(raw)); full != noSpender {
+		return tool, fields.NewError(codeRateLimited, fmt.Sprintf("%s registered too much in a short time; at most %d "+
+			"bytes per second are allowed", full, full.times(registerRate)))
 	}
 	if err := r.takeTurn(ctx); err != nil {
 		return tool, err
@@ -312,10 +312,9 @@ func (c *conn) listRegistered(ctx context.Context, _ *getRegisteredToolsFrame) e
 	if size > unsentLeft && c.server.unsent.Lacks(by, int64(size)) != "" {
 		return errTooMuchUnsent // before the list is built
 	}
-	if !c.budget.takeListing(size) {
-		return fields.NewError(codeRateLimited, fmt.Sprintf(
-			"this session requested its tools too often in a short time; at most %d bytes per second are "+
-				"sent", registerRate))
+	if full := c.budget.takeListing(size); full != noSpender {
+		return fields.NewError(codeRateLimited, fmt.Sprintf("%s requested tools too often in a short time; at most %d "+
+			"bytes per second are sent", full, full.times(registerRate)))
 	}
 	turn, err := c.server.turns.Acquire(ctx, c.who.Owner(), 1)
 	if err != nil {

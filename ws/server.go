@@ -45,6 +45,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -378,8 +379,8 @@ func (s *Server) checkOpenRate(
 	r *http.Request, key registry.Key, who *auth.Identity, source netip.Prefix,
 ) error {
 	message := "This address opens too many sessions. Reconnect in a moment."
-	if s.budgets.spent(key, source, who) {
-		message = "This session sent too many frames a moment ago. Reconnect in a moment."
+	if full := s.budgets.spent(key, source, who); full != noSpender {
+		message = fmt.Sprintf("Too many frames came from %s a moment ago. Reconnect in a moment.", full)
 	} else if s.openShares.take(who.Owner()) || s.openRates.Take(source, 1) {
 		return nil
 	}

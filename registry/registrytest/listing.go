@@ -26,7 +26,7 @@ var listingTests = []subtest{
 		for i := range 8 {
 			s := f.claim(fmt.Sprintf("s%d", i), pod, func(s *registry.Session) {
 				s.DeviceID = fmt.Sprintf("d%d", i%4)
-				s.UserID = fmt.Sprintf("u%d", i%2)
+				s.UserID, s.Bound = fmt.Sprintf("u%d", i%2), i == 6
 				s.Labels = map[string]string{"half": fmt.Sprint(i / 4), "all": "y"}
 			})
 			f.putTools(s, tool(fmt.Sprintf("tool%d", i%2), "x"), tool("common", "x"))
@@ -40,6 +40,8 @@ var listingTests = []subtest{
 			{"", registry.Target{SessionID: "s3"}, "s3"},
 			{"tool0", registry.Target{SessionID: "s3"}, ""},
 			{"", registry.Target{DeviceID: "d2"}, "s2 s6"},
+			{"", registry.Target{DeviceID: "d2", Bound: true}, "s6"},
+			{"tool1", registry.Target{DeviceID: "d2", Bound: true}, ""},
 			{"common", registry.Target{DeviceID: "d2", Labels: map[string]string{"half": "0"}}, "s2"},
 			{"", registry.Target{SessionID: "nobody"}, ""},
 			{"nothing", registry.Target{}, ""},
