@@ -5,9 +5,11 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/registry"
 )
@@ -26,6 +28,30 @@ func (h *handler) wakeRoutes() []route {
 		{http.MethodPut, path, callers, nil, h.audited(registry.AuditDeviceWake, h.putWake)},
 		{http.MethodDelete, path, callers, nil, h.audited(registry.AuditDeviceWake, h.deleteWake)},
 	}
+}
+
+// Limits of changes of wakes, on this pod. They are apart from deviceChanges, so that no user keeps the approvers of
+// the tenant from their devices. A tenant's limit is ten times that of an identity.
+var (
+	wakeChanges = auth.Limit{Rate: 0.5, Burst: 100} // of an identity
+	tenantWakes = auth.Limit{Rate: 5, Burst: 1000}  // of a tenant
+)
+
+// mayChangeWake counts a change of a wake, or fails if the identity or its tenant made too many. A change that the
+// tenant's limit refuses does not count for the identity.
+func (h *handler) mayChangeWake(c *gin.Context) error {
+	by := h.owner(c)
+	if !h.wakeChanges.Take(by, 1) {
+		e := registry.Errorf(registry.CodeRateLimited,
+			"Nothing was changed: you made too many changes of wakes in a short time. Retry later.")
+		e.RetryAfter = time.Duration(float64(time.Second) / wakeChanges.Rate)
+		return e
+	}
+	err := mayChange(c, h.tenantWakes, tenantWakes, "changes of wakes")
+	if err != nil {
+		h.wakeChanges.Refund(by, 1)
+	}
+	return err
 }
 
 // deviceID returns the device_id of the device in the path, which may also be named by the id of its credential.
@@ -89,7 +115,7 @@ func (h *handler) putWake(c *gin.Context, _ *params) error {
 	if err != nil {
 		return err
 	}
-	if err := h.mayChange(c); err != nil {
+	if err := h.mayChangeWake(c); err != nil {
 		return err
 	}
 	ctx := storeContext(c)
@@ -150,7 +176,7 @@ func (h *handler) deviceUser(ctx context.Context, c *gin.Context, id string) (st
 }
 
 func (h *handler) deleteWake(c *gin.Context, _ *params) error {
-	if err := h.mayChange(c); err != nil {
+	if err := h.mayChangeWake(c); err != nil {
 		return err
 	}
 	ctx := storeContext(c)
