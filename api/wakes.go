@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -17,8 +18,9 @@ import (
 // Wakes keeps how devices are woken while they sleep. *wake.Service implements it.
 type Wakes interface {
 	Register(ctx context.Context, tenant, user, deviceID string, w registry.Wake) (registry.Wake, error)
-	Registered(ctx context.Context, tenant, deviceID string) (registry.WakeRecord, error)
-	Forget(ctx context.Context, tenant, deviceID string) error
+	Registered(ctx context.Context, ref registry.WakeRef) (registry.WakeRecord, error)
+	OfDevice(ctx context.Context, tenant, deviceID string) ([]registry.WakeRecord, error)
+	Forget(ctx context.Context, ref registry.WakeRef) error
 }
 
 func (h *handler) wakeRoutes() []route {
@@ -66,17 +68,28 @@ func (h *handler) deviceID(ctx context.Context, c *gin.Context) (string, error) 
 	return c.Param("id"), nil
 }
 
-// wakeOf returns the registration of the device in the path, if the caller may see what its user registered.
+// wakeOf returns the registration of the device in the path: the caller's own, else one without a user. Callers who see
+// all users get the first one.
 func (h *handler) wakeOf(ctx context.Context, c *gin.Context) (registry.WakeRecord, error) {
 	id, err := h.deviceID(ctx, c)
 	if err != nil {
 		return registry.WakeRecord{}, err
 	}
-	r, err := h.Wakes.Registered(ctx, caller(c).Tenant, id)
-	if err == nil && !(registry.Target{Viewer: caller(c).Viewer()}).Sees(r.User) {
-		err = registry.ErrNoWake
+	who := caller(c)
+	if viewer := who.Viewer(); viewer != "" {
+		ref := registry.WakeRef{Tenant: who.Tenant, User: viewer, DeviceID: id}
+		r, err := h.Wakes.Registered(ctx, ref)
+		if errors.Is(err, registry.CodeNotFound) {
+			ref.User = ""
+			r, err = h.Wakes.Registered(ctx, ref)
+		}
+		return r, err
 	}
-	return r, err
+	all, err := h.Wakes.OfDevice(ctx, who.Tenant, id)
+	if err != nil || len(all) == 0 {
+		return registry.WakeRecord{}, cmp.Or(err, error(registry.ErrNoWake))
+	}
+	return all[0], nil
 }
 
 func (h *handler) getWake(c *gin.Context, _ *params) error {
@@ -131,7 +144,11 @@ func (h *handler) putWake(c *gin.Context, _ *params) error {
 	if _, err := h.Wakes.Register(ctx, caller(c).Tenant, user, id, wakeFrom(r.said)); err != nil {
 		return err
 	}
-	return h.getWake(c, nil)
+	set, err := h.Wakes.Registered(ctx, registry.WakeRef{Tenant: caller(c).Tenant, User: user, DeviceID: id})
+	if err != nil {
+		return err
+	}
+	return h.writeUncached(c, http.StatusOK, shownWake(set))
 }
 
 func wakeFrom(w wire.Wake) registry.Wake {
@@ -185,7 +202,7 @@ func (h *handler) deleteWake(c *gin.Context, _ *params) error {
 		return err
 	}
 	noteAudit(c, auditDetail{device: r.DeviceID})
-	if err := h.Wakes.Forget(ctx, r.Tenant, r.DeviceID); err != nil {
+	if err := h.Wakes.Forget(ctx, r.Ref()); err != nil {
 		return err
 	}
 	c.Status(http.StatusNoContent)

@@ -126,17 +126,18 @@ func (s *Session) DeviceKey() string {
 	}
 }
 
-// DeviceOfKey returns the device id of a Session.DeviceKey.
-func DeviceOfKey(key string) string {
+// DeviceOfKey returns the device id of a Session.DeviceKey, and the user whose device chose that id. bound: the device's
+// credential names the id, and the key does not name the user. The id of any other text is empty.
+func DeviceOfKey(key string) (user, deviceID string, bound bool) {
 	if id, bound := strings.CutPrefix(key, "b"); bound {
-		return id
+		return "", id, true
 	}
 	length, rest, _ := strings.Cut(strings.TrimPrefix(key, "u"), ":")
-	user, err := strconv.Atoi(length)
-	if err != nil || user < 0 || user > len(rest) {
-		return ""
+	n, err := strconv.Atoi(length)
+	if err != nil || n < 0 || n > len(rest) {
+		return "", "", false
 	}
-	return rest[user:]
+	return rest[:n], rest[n:], false
 }
 
 // KnownDevice is a device that the gateway remembers. It may sleep: be without a connection.

@@ -340,12 +340,12 @@ func TestCloseEndsPushes(t *testing.T) {
 	if _, err := s.Register(t.Context(), "acme", "", device, register); err != nil {
 		t.Fatal(err)
 	}
-	s.Wake(t.Context(), "acme", device)
-	<-reached
+	s.Wake(t.Context(), "acme", keyOf("", device))
+	testkit.Receive(t, "the push", reached)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s.Close(ctx)
-	s.Wake(t.Context(), "acme", device)
+	s.Wake(t.Context(), "acme", keyOf("anna", device))
 }
 
 func TestSettings(t *testing.T) {

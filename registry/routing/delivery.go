@@ -239,7 +239,7 @@ func (q *Queue) handOver(tenant, device, deviceID string) {
 		return // a refresh finds it
 	}
 	if !q.notify(ctx, tenant, device, deviceID) {
-		q.serves().WakeDevice(ctx, tenant, deviceID)
+		q.serves().WakeDevice(ctx, tenant, device)
 	}
 }
 
