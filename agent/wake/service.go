@@ -352,7 +352,7 @@ func (s *Service) finish(ctx context.Context, r registry.WakeRecord, res result)
 	case Gone:
 		log.Info("push service no longer knows the device; its registration is forgotten", "reason", res.reason)
 	default:
-		log.Warn("push failed", "reason", res.reason, "failures", r.Plan.Failures+1)
+		log.Warn("push failed", "reason", res.reason, "cause", res.logged(), "failures", r.Plan.Failures+1)
 	}
 	gone := false
 	err := s.cfg.Store.PlanWake(ctx, r.Ref(), func(now registry.WakeRecord) (registry.WakePlan, bool) {

@@ -320,7 +320,7 @@ func TestDevicesCannotReachPrivateNetworks(t *testing.T) {
 	}
 	past := registry.Wake{Kind: registry.WakeWebhook, URL: server.URL} // as if a name led there
 	if res := s.push(t.Context(), registry.WakeRecord{Wake: past}, Need{}); res.outcome != Retry ||
-		!strings.Contains(res.reason, "refused") {
+		res.reason != reasonNotAllowed || !strings.Contains(res.logged(), "refused") {
 		t.Errorf("%+v", res)
 	}
 }
