@@ -209,8 +209,8 @@ func (i *Invoker) enqueue(
 	return position, expires, err
 }
 
-// WakeDevice sends a push to a device for which calls wait, if that is set up. device is its registry.Session.DeviceKey.
-// It does not block.
+// WakeDevice sends a push to a device for which calls wait, if that is set up. device is its
+// registry.Session.DeviceKey. It does not block.
 func (i *Invoker) WakeDevice(ctx context.Context, tenant, device string) {
 	if i.cfg.Wake != nil {
 		i.cfg.Wake(ctx, tenant, device)

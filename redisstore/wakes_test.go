@@ -27,7 +27,8 @@ func TestWakesOfThePreviousReleaseAreFound(t *testing.T) {
 			t.Fatal(done, err)
 		}
 	}
-	old(documents.PutJSON("acme/phone", record, time.Hour), documents.Join("due", "acme/phone", time.Millisecond, time.Hour))
+	old(documents.PutJSON("acme/phone", record, time.Hour),
+		documents.Join("due", "acme/phone", time.Millisecond, time.Hour))
 	old(documents.Join("due", "acme/gone", time.Millisecond, time.Hour)) // its registration has expired
 	ref := registry.WakeRef{Tenant: "acme", User: "ann", DeviceID: "phone"}
 	due := func() []registry.WakeRef { t.Helper(); return must[[]registry.WakeRef](t)(s.DueWakes(ctx, 100)) }

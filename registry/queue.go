@@ -126,8 +126,8 @@ func (s *Session) DeviceKey() string {
 	}
 }
 
-// DeviceOfKey returns the device id of a Session.DeviceKey, and the user whose device chose that id. bound: the device's
-// credential names the id, and the key does not name the user. The id of any other text is empty.
+// DeviceOfKey returns the device id of a Session.DeviceKey, and the user whose device chose that id. bound: the
+// device's credential names the id, and the key does not name the user. The id of any other text is empty.
 func DeviceOfKey(key string) (user, deviceID string, bound bool) {
 	if id, bound := strings.CutPrefix(key, "b"); bound {
 		return "", id, true

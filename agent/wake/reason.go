@@ -13,8 +13,8 @@ import (
 	"github.com/farhand/farhand/registry/textsafe"
 )
 
-// The reasons of pushes without an answer. Users choose URLs and see the reasons, so these tell neither to which address
-// a name resolves in the gateway's network nor why a connection failed.
+// The reasons of pushes without an answer. Users choose URLs and see the reasons, so these tell neither to which
+// address a name resolves in the gateway's network nor why a connection failed.
 const (
 	reasonNotAllowed  = "the URL leads to an address that is not allowed"
 	reasonTimeout     = "the push service did not answer in time"
