@@ -126,18 +126,17 @@ func (s *Session) DeviceKey() string {
 	}
 }
 
-// DeviceOfKey returns the device id of a Session.DeviceKey, and the user whose device chose that id. bound: the
-// device's credential names the id, and the key does not name the user. The id of any other text is empty.
-func DeviceOfKey(key string) (user, deviceID string, bound bool) {
+// DeviceOfKey returns the device id of a Session.DeviceKey.
+func DeviceOfKey(key string) string {
 	if id, bound := strings.CutPrefix(key, "b"); bound {
-		return "", id, true
+		return id
 	}
 	length, rest, _ := strings.Cut(strings.TrimPrefix(key, "u"), ":")
-	n, err := strconv.Atoi(length)
-	if err != nil || n < 0 || n > len(rest) {
-		return "", "", false
+	user, err := strconv.Atoi(length)
+	if err != nil || user < 0 || user > len(rest) {
+		return ""
 	}
-	return rest[:n], rest[n:], false
+	return rest[user:]
 }
 
 // KnownDevice is a device that the gateway remembers. It may sleep: be without a connection.
@@ -151,7 +150,8 @@ type KnownDevice struct {
 // DeviceMemory is a device to remember for the time Life.
 type DeviceMemory struct {
 	KnownDevice
-	Life time.Duration
+	Life     time.Duration
+	Identity string // that connected it, as in share.Owner; empty: not known
 }
 
 // KnownQuery selects known devices. Its target must match the last session. Empty fields do not restrict.
@@ -162,11 +162,12 @@ type KnownQuery struct {
 	Limit int // at most this many; zero means 100
 }
 
-// Limits of the known devices. Of the sets of tools of a tenant, a device that its credential names has at most a
+// Limits of the known devices. While a device is beyond one, it is not remembered. Of the sets of tools of a tenant, a device that its credential names has at most a
 // sixteenth, the other devices of a user have an eighth, and devices without a user a half.
 const (
 	MaxKnownDevices = 200_000  // of a tenant; while it has half of them, only those that a credential names are added
 	MaxKnownOfUser  = 1_000    // of a user
+	MaxKnownOfKey   = 50_000   // of an identity without a user, whose devices choose their ids
 	MaxKnownTools   = 64 << 20 // bytes of the different sets of tools of a tenant's known devices
 	MaxKnownSets    = 10_000   // of a tenant
 )

@@ -241,6 +241,17 @@ type WakeStore interface {
 // WakeRef names a device as its user, which may be empty, has registered it.
 type WakeRef struct{ Tenant, User, DeviceID string }
 
+// WakeRefOf returns the device of a Session.DeviceKey. bound: its credential names the id, and the key does not name the
+// user.
+func WakeRefOf(tenant, key string) (ref WakeRef, bound bool) {
+	ref = WakeRef{Tenant: tenant, DeviceID: DeviceOfKey(key)}
+	if bound = strings.HasPrefix(key, "b"); !bound {
+		_, rest, _ := strings.Cut(key, ":")
+		ref.User = strings.TrimSuffix(rest, ref.DeviceID)
+	}
+	return ref, bound
+}
+
 // Errors of a WakeStore.
 var (
 	ErrNoWake    = Errorf(CodeNotFound, "The device has not registered how to wake it.")

@@ -192,8 +192,8 @@ type sleeper struct {
 }
 
 func sleeperOf(tenant, key string) sleeper {
-	user, id, bound := registry.DeviceOfKey(key)
-	return sleeper{registry.WakeRef{Tenant: tenant, User: user, DeviceID: id}, bound}
+	ref, bound := registry.WakeRefOf(tenant, key)
+	return sleeper{ref, bound}
 }
 
 // records returns how a device is woken: no record if it has not registered that.
