@@ -162,7 +162,7 @@ type KnownQuery struct {
 	Limit int // at most this many; zero means 100
 }
 
-// Limits of the known devices. While a device is beyond one, it is not remembered. Of the sets of tools of a tenant, a device that its credential names has at most a
+// Limits of the known devices. Of the sets of tools of a tenant, a device that its credential names has at most a
 // sixteenth, the other devices of a user have an eighth, and devices without a user a half.
 const (
 	MaxKnownDevices = 200_000  // of a tenant; while it has half of them, only those that a credential names are added

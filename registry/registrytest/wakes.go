@@ -137,7 +137,7 @@ var wakeTests = []subtest{
 		f.must(f.store.SetWake(f.ctx, r))
 		f.planOf(other, time.Now())
 		for _, ref := range []registry.WakeRef{f.wakeOf("phone"), other} {
-			tries := 0 // other tests have due devices, too
+			tries := 0 // other tests also have due devices
 			f.eventually("the device is found", func() bool { tries++; return slices.Contains(f.dueWakes(10), ref) })
 			if tries > greedy/2 {
 				f.Errorf("%v was found after %d searches", ref, tries)
