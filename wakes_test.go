@@ -245,13 +245,13 @@ func TestWakesOverHTTP(t *testing.T) {
 	ask(http.MethodPut, hook, http.StatusOK)
 }
 
-// Two users have devices that chose the same id. Who registered first is not told of the other's calls.
+// Two users have devices that chose the same id. Each is woken for the calls of its own user, and told of no others.
 func TestWakesAreNotToldToOthers(t *testing.T) {
 	_, urls := wakingPods(t, 1, wake.Settings{WebhookSecret: wakeSecret, Content: true})
 	pushed := make(chan string, 4)
 	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		pushed <- string(body)
+		pushed <- r.URL.Path + " " + string(body)
 	}))
 	t.Cleanup(service.Close)
 	for _, user := range []string{"ann", "ben"} {
@@ -264,7 +264,7 @@ func TestWakesAreNotToldToOthers(t *testing.T) {
 		for _, frame := range []string{
 			`{"type":"connect","v":1,"device_id":"phone","capabilities":["wake"]}`,
 			`{"type":"register_tools","tools":[{"name":"of_` + user + `","parameters":{"type":"object"}}]}`,
-			`{"type":"register_wake","wake":{"kind":"webhook","url":"` + service.URL + `","min_interval_ms":1000}}`,
+			`{"type":"register_wake","wake":{"kind":"webhook","url":"` + service.URL + `/` + user + `","min_interval_ms":1000}}`,
 		} {
 			if err := conn.WriteMessage(websocket.TextMessage, []byte(frame)); err != nil {
 				t.Fatal(err)
@@ -282,9 +282,11 @@ func TestWakesAreNotToldToOthers(t *testing.T) {
 			return status == http.StatusAccepted
 		})
 	}
-	queue("ben")
-	queue("ann")
-	if body := testkit.Receive(t, "the push", pushed); strings.Contains(body, "of_ben") || !strings.Contains(body, "of_ann") {
-		t.Errorf("pushed %s", body)
+	for _, user := range []string{"ben", "ann"} {
+		queue(user)
+		body := testkit.Receive(t, "the push", pushed)
+		if !strings.HasPrefix(body, "/"+user+" ") || !strings.Contains(body, `"tools":["of_`+user+`"]`) {
+			t.Errorf("pushed for %s: %s", user, body)
+		}
 	}
 }

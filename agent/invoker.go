@@ -109,9 +109,9 @@ type Config struct {
 	Log        *slog.Logger      // default: discard
 	Tracer     trace.Tracer      // continues the traces of waiting calls; default: off
 
-	// Wake is called after a call was queued for a device, and when the device has left while calls wait for it. It must
-	// not block. May be nil.
-	Wake func(ctx context.Context, tenant, deviceID string)
+	// Wake is called after a call was queued for a device, and when the device has left while calls wait for it. device
+	// is its registry.Session.DeviceKey. It must not block. May be nil.
+	Wake func(ctx context.Context, tenant, device string)
 
 	ApprovalTimeout time.Duration // how long a person has to answer a model's question; default 2 min
 	DeferredTimeout time.Duration // the same for asynchronous calls; default 1 h

@@ -205,15 +205,16 @@ func (i *Invoker) enqueue(
 		Shared: caller.User != "" && caller.User != device.UserID,
 	}, max(life, time.Millisecond))
 	if err == nil {
-		i.WakeDevice(ctx, caller.Tenant, device.DeviceID)
+		i.WakeDevice(ctx, caller.Tenant, p.queue)
 	}
 	return position, expires, err
 }
 
-// WakeDevice sends a push to a device for which calls wait, if that is set up. It does not block.
-func (i *Invoker) WakeDevice(ctx context.Context, tenant, deviceID string) {
+// WakeDevice sends a push to a device for which calls wait, if that is set up. device is its
+// registry.Session.DeviceKey. It does not block.
+func (i *Invoker) WakeDevice(ctx context.Context, tenant, device string) {
 	if i.cfg.Wake != nil {
-		i.cfg.Wake(ctx, tenant, deviceID)
+		i.cfg.Wake(ctx, tenant, device)
 	}
 }
 

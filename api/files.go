@@ -64,7 +64,7 @@ func (h *handler) uploadFile(c *gin.Context, _ *params) error {
 	if err != nil {
 		return err
 	}
-	done, err := h.uploads.enter(b.Tenant, b.SessionID, h.Sources.Network(c.Request))
+	done, err := h.uploads.enter(fileOwner(b), h.Sources.Network(c.Request))
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (h *handler) readFile(c *gin.Context, _ *params) error {
 		c.Status(http.StatusOK)
 		return nil
 	}
-	done, err := h.downloads.enter(b.Tenant, b.Digest, h.Sources.Network(c.Request))
+	done, err := h.downloads.enter(fileOwner(b), h.Sources.Network(c.Request))
 	if err != nil {
 		return err
 	}
@@ -153,8 +153,8 @@ const (
 	transferMargin = 30 * time.Second
 )
 
-// transfers bounds the files that this pod sends, or those that it receives: per tenant, per link or session of a
-// tenant, and per client address. Addresses are bounded because these requests have no identity: the URL itself is the
+// transfers bounds the files that this pod sends, or those that it receives: per tenant, per owner of the files, and
+// per client address. Addresses are bounded because these requests have no identity: the URL itself is the
 // secret. It is safe for concurrent use.
 type transfers struct {
 	files     *slots
@@ -165,13 +165,29 @@ func newTransfers(what string) *transfers {
 	return &transfers{newSlots(what+" of files", maxTransfers, 0), share.New(share.Bounds{Pod: maxTransfers})}
 }
 
-// enter counts a transfer in, and returns a function that counts it out. of is its link or session.
-func (t *transfers) enter(tenant, of string, source netip.Prefix) (done func(), err error) {
+// fileOwner returns who shares the transfers of a file: its user, else its device, else its session, which may be that
+// of one of many devices with a common credential. What a caller uploads counts with the files of its user.
+func fileOwner(b registry.Blob) share.Owner {
+	who := "session:" + b.SessionID
+	if key, ofCaller := registry.UploaderOf(b.SessionID); ofCaller {
+		who = key
+	}
+	switch {
+	case b.Owner.User != "":
+		who = registry.Requester{User: b.Owner.User}.Key()
+	case b.Owner.Device != "":
+		who = "device:" + b.Owner.Device
+	}
+	return share.Owner{Tenant: b.Tenant, Identity: who}
+}
+
+// enter counts a transfer in, and returns a function that counts it out.
+func (t *transfers) enter(of share.Owner, source netip.Prefix) (done func(), err error) {
 	place, err := t.addresses.Try(share.Owner{Tenant: source.String()}, 1)
 	if err != nil {
 		return nil, tooMany("This pod has reached its limit of file transfers for your network. Retry after a moment.")
 	}
-	release, err := t.files.enter(share.Owner{Tenant: tenant, Identity: of})
+	release, err := t.files.enter(of)
 	if err != nil {
 		place.Release()
 		return nil, err

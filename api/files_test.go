@@ -22,7 +22,7 @@ import (
 )
 
 // filesFleet serves files behind a proxy. keep stores one of a tenant, and returns its link; slot returns that of an
-// upload. Both may be told the session, too: "tenant/session".
+// upload. Both may be told the session and the user, too: "tenant/session/user".
 func filesFleet(t *testing.T) (f *fleet, keep, slot func(of string, data []byte) string) {
 	files, err := blobs.Open(t.Context(), blobs.Config{
 		URL: "file://" + t.TempDir(), Store: memory.New(memory.Options{}),
@@ -37,18 +37,19 @@ func filesFleet(t *testing.T) (f *fleet, keep, slot func(of string, data []byte)
 	f = newFleet(t, setup{change: func(c *api.Config) { c.Files, c.Sources = files, sources }})
 	t.Cleanup(func() { f.must(files.Close()) })
 	key := func(of string) registry.Key {
-		tenant, session, _ := strings.Cut(of, "/")
-		return registry.Key{Tenant: tenant, Session: cmp.Or(session, "s")}
+		part := strings.Split(of+"//", "/")
+		return registry.Key{Tenant: part[0], Session: cmp.Or(part[1], "s")}
 	}
+	owner := func(of string) registry.BlobOwner { return registry.BlobOwner{User: strings.Split(of+"//", "/")[2]} }
 	keep = func(of string, data []byte) string {
 		p := registry.Part{Type: registry.PartFile, MIMEType: "video/mp4", Name: "clip.mp4", Data: data}
-		p, err := files.Store(t.Context(), key(of), registry.BlobOwner{}, "c", p)
+		p, err := files.Store(t.Context(), key(of), owner(of), "c", p)
 		f.must(err)
 		return p.URL
 	}
 	slot = func(of string, data []byte) string {
 		p := registry.Part{Type: registry.PartFile, MIMEType: "video/mp4", Size: int64(len(data))}
-		s, err := files.Reserve(t.Context(), key(of), registry.BlobOwner{}, "c", p, time.Minute)
+		s, err := files.Reserve(t.Context(), key(of), owner(of), "c", p, time.Minute)
 		f.must(err)
 		return s.URL
 	}
@@ -92,7 +93,7 @@ func TestOneLinkDoesNotTakeAllTransfers(t *testing.T) {
 	if served != 8 {
 		t.Errorf("a link has %d of 32 places", served)
 	}
-	if r := f.get(keep("hostile", []byte("small"))); r.status != http.StatusOK { // another link of that tenant
+	if r := f.get(keep("hostile/2", []byte("small"))); r.status != http.StatusOK { // of another session
 		t.Errorf("%d %s", r.status, r.body)
 	}
 	if r := f.get(keep("other", []byte("hello"))); r.status != http.StatusOK || string(r.body) != "hello" {
@@ -194,6 +195,33 @@ func TestOneSessionDoesNotTakeAllUploads(t *testing.T) {
 	}
 	if got := stalled(ctx, f, slot("t", []byte("hello")), ""); got != "429 Too Many Requests" {
 		t.Errorf("a ninth upload: %s", got)
+	}
+}
+
+// However many sessions, links and addresses a user has, it leaves places for other users of the tenant.
+func TestOneUserDoesNotTakeAllTransfers(t *testing.T) {
+	f, keep, slot := filesFleet(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	from := func(n int) string { return "192.0.2." + strconv.Itoa(n+1) }
+	sent, received, large := 0, 0, unbuffered()
+	for n := range 10 {
+		of := fmt.Sprintf("t/s%d/eve", n%5)
+		if unread(f, keep(of, large), from(n)).StatusCode == http.StatusOK {
+			sent++
+		}
+		if stalled(ctx, f, slot(of, []byte("hello")), from(n)) == "" {
+			received++
+		}
+	}
+	if sent != 8 || received != 8 {
+		t.Errorf("a user has %d downloads and %d uploads, want a quarter of 32 each", sent, received)
+	}
+	if status := unread(f, keep("t/s0/ann", []byte("hello")), from(0)).StatusCode; status != http.StatusOK {
+		t.Errorf("another user's download: %d", status)
+	}
+	if got := stalled(ctx, f, slot("t/s0/ann", []byte("hello")), from(0)); got != "" {
+		t.Errorf("another user's upload: %s", got)
 	}
 }
 

@@ -48,14 +48,16 @@ type handler struct {
 	pairPolls       *auth.Buckets[netip.Prefix]
 	uploads         *transfers
 	downloads       *transfers
-	changes         *auth.Buckets[string] // of paired devices, by tenant
-	keyChanges      *auth.Buckets[string] // of keys, and revocations, by tenant
-	deviceRotations *auth.Buckets[string] // that devices ask for, by credential
-	tenantRotations *auth.Buckets[string] // the same, by tenant
-	erasing         *share.Pool           // erasures of persons
-	sampled         *auth.Buckets[string] // traces that callers have marked as sampled, by tenant
-	diagnosing      sync.Mutex            // held while this pod is checked
-	backingUp       sync.Mutex            // held while the state file is sent
+	changes         *auth.Buckets[string]      // of paired devices, by tenant
+	keyChanges      *auth.Buckets[string]      // of keys, and revocations, by tenant
+	wakeChanges     *auth.Buckets[share.Owner] // how devices are woken, by identity
+	tenantWakes     *auth.Buckets[string]      // the same, by tenant
+	deviceRotations *auth.Buckets[string]      // that devices ask for, by credential
+	tenantRotations *auth.Buckets[string]      // the same, by tenant
+	erasing         *share.Pool                // erasures of persons
+	sampled         *auth.Buckets[string]      // traces that callers have marked as sampled, by tenant
+	diagnosing      sync.Mutex                 // held while this pod is checked
+	backingUp       sync.Mutex                 // held while the state file is sent
 
 	podHeader, nosniff, json []string // values of headers; shared by all answers
 }
@@ -87,6 +89,8 @@ func NewHandler(cfg Config) (*Handler, error) {
 		uploads:    newTransfers("uploads"), downloads: newTransfers("downloads"),
 		changes:         auth.NewBuckets[string](deviceChanges),
 		keyChanges:      auth.NewBuckets[string](keyChanges),
+		wakeChanges:     auth.NewBuckets[share.Owner](wakeChanges),
+		tenantWakes:     auth.NewBuckets[string](tenantWakes),
 		sampled:         auth.NewBuckets[string](sampledTraces),
 		deviceRotations: auth.NewBuckets[string](deviceRotations),
 		tenantRotations: auth.NewBuckets[string](tenantRotations),

@@ -1,10 +1,12 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -16,8 +18,9 @@ import (
 // Wakes keeps how devices are woken while they sleep. *wake.Service implements it.
 type Wakes interface {
 	Register(ctx context.Context, tenant, user, deviceID string, w registry.Wake) (registry.Wake, error)
-	Registered(ctx context.Context, tenant, deviceID string) (registry.WakeRecord, error)
-	Forget(ctx context.Context, tenant, deviceID string) error
+	Registered(ctx context.Context, ref registry.WakeRef) (registry.WakeRecord, error)
+	OfDevice(ctx context.Context, tenant, deviceID string) ([]registry.WakeRecord, error)
+	Forget(ctx context.Context, ref registry.WakeRef) error
 }
 
 func (h *handler) wakeRoutes() []route {
@@ -27,6 +30,30 @@ func (h *handler) wakeRoutes() []route {
 		{http.MethodPut, path, callers, nil, h.audited(registry.AuditDeviceWake, h.putWake)},
 		{http.MethodDelete, path, callers, nil, h.audited(registry.AuditDeviceWake, h.deleteWake)},
 	}
+}
+
+// Limits of changes of wakes, on this pod. They are apart from deviceChanges, so that no user keeps the approvers of
+// the tenant from their devices. A tenant's limit is ten times that of an identity.
+var (
+	wakeChanges = auth.Limit{Rate: 0.5, Burst: 100} // of an identity
+	tenantWakes = auth.Limit{Rate: 5, Burst: 1000}  // of a tenant
+)
+
+// mayChangeWake counts a change of a wake, or fails if the identity or its tenant made too many. A change that the
+// tenant's limit refuses does not count for the identity.
+func (h *handler) mayChangeWake(c *gin.Context) error {
+	by := h.owner(c)
+	if !h.wakeChanges.Take(by, 1) {
+		e := registry.Errorf(registry.CodeRateLimited,
+			"Nothing was changed: you made too many changes of wakes in a short time. Retry later.")
+		e.RetryAfter = time.Duration(float64(time.Second) / wakeChanges.Rate)
+		return e
+	}
+	err := mayChange(c, h.tenantWakes, tenantWakes, "changes of wakes")
+	if err != nil {
+		h.wakeChanges.Refund(by, 1)
+	}
+	return err
 }
 
 // deviceID returns the device_id of the device in the path, which may also be named by the id of its credential.
@@ -41,17 +68,28 @@ func (h *handler) deviceID(ctx context.Context, c *gin.Context) (string, error) 
 	return c.Param("id"), nil
 }
 
-// wakeOf returns the registration of the device in the path, if the caller may see what its user registered.
+// wakeOf returns the registration of the device in the path: the caller's own, else one without a user. Callers who see
+// all users get the first one.
 func (h *handler) wakeOf(ctx context.Context, c *gin.Context) (registry.WakeRecord, error) {
 	id, err := h.deviceID(ctx, c)
 	if err != nil {
 		return registry.WakeRecord{}, err
 	}
-	r, err := h.Wakes.Registered(ctx, caller(c).Tenant, id)
-	if err == nil && !(registry.Target{Viewer: caller(c).Viewer()}).Sees(r.User) {
-		err = registry.ErrNoWake
+	who := caller(c)
+	if viewer := who.Viewer(); viewer != "" {
+		ref := registry.WakeRef{Tenant: who.Tenant, User: viewer, DeviceID: id}
+		r, err := h.Wakes.Registered(ctx, ref)
+		if errors.Is(err, registry.CodeNotFound) {
+			ref.User = ""
+			r, err = h.Wakes.Registered(ctx, ref)
+		}
+		return r, err
 	}
-	return r, err
+	all, err := h.Wakes.OfDevice(ctx, who.Tenant, id)
+	if err != nil || len(all) == 0 {
+		return registry.WakeRecord{}, cmp.Or(err, error(registry.ErrNoWake))
+	}
+	return all[0], nil
 }
 
 func (h *handler) getWake(c *gin.Context, _ *params) error {
@@ -90,7 +128,7 @@ func (h *handler) putWake(c *gin.Context, _ *params) error {
 	if err != nil {
 		return err
 	}
-	if err := h.mayChange(c); err != nil {
+	if err := h.mayChangeWake(c); err != nil {
 		return err
 	}
 	ctx := storeContext(c)
@@ -106,7 +144,11 @@ func (h *handler) putWake(c *gin.Context, _ *params) error {
 	if _, err := h.Wakes.Register(ctx, caller(c).Tenant, user, id, wakeFrom(r.said)); err != nil {
 		return err
 	}
-	return h.getWake(c, nil)
+	set, err := h.Wakes.Registered(ctx, registry.WakeRef{Tenant: caller(c).Tenant, User: user, DeviceID: id})
+	if err != nil {
+		return err
+	}
+	return h.writeUncached(c, http.StatusOK, shownWake(set))
 }
 
 func wakeFrom(w wire.Wake) registry.Wake {
@@ -209,7 +251,7 @@ func (h *handler) firstKnown(ctx context.Context, tenant string, target registry
 }
 
 func (h *handler) deleteWake(c *gin.Context, _ *params) error {
-	if err := h.mayChange(c); err != nil {
+	if err := h.mayChangeWake(c); err != nil {
 		return err
 	}
 	ctx := storeContext(c)
@@ -218,7 +260,7 @@ func (h *handler) deleteWake(c *gin.Context, _ *params) error {
 		return err
 	}
 	noteAudit(c, auditDetail{device: r.DeviceID})
-	if err := h.Wakes.Forget(ctx, r.Tenant, r.DeviceID); err != nil {
+	if err := h.Wakes.Forget(ctx, r.Ref()); err != nil {
 		return err
 	}
 	c.Status(http.StatusNoContent)

@@ -189,9 +189,10 @@ func busyPairings(t *testing.T, s *Store) {
 	for _, err := range []error{
 		s.PutNonce(ctx, tenant, "k1", "nonce", time.Minute), s.SetDeviceTools(ctx, tenant, "k1", waiting),
 		s.SetWake(ctx, registry.WakeRecord{Tenant: tenant, DeviceID: "d", User: "u"}),
-		s.PlanWake(ctx, tenant, "d", func(registry.WakeRecord) (registry.WakePlan, bool) {
-			return registry.WakePlan{Next: time.Now().Add(time.Hour)}, true
-		}),
+		s.PlanWake(ctx, registry.WakeRef{Tenant: tenant, User: "u", DeviceID: "d"},
+			func(registry.WakeRecord) (registry.WakePlan, bool) {
+				return registry.WakePlan{Next: time.Now().Add(time.Hour)}, true
+			}),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -199,7 +200,7 @@ func busyPairings(t *testing.T, s *Store) {
 	}
 	for _, part := range []string{
 		":doc:request.", ":doc:code.", ":index:source.", ":doc:wrong.", ":nonces/", ":devicetools/",
-		":waitingtools}", ":doc:paired.", "{:wakes}:doc:", "{:wakes}:index:due",
+		":waitingtools}", ":doc:paired.", "{:wakes}:doc:", "{:wakes}:index:due", "{:wakes}:index:planned",
 	} {
 		content, _ := keyspace(t, s.conn)
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(content)), func(k string) bool {

@@ -103,7 +103,14 @@ type Uploader struct {
 }
 
 // Session returns what stands for the session of the uploader's blobs. No session can have this id.
-func (u Uploader) Session() string { return "@" + u.Key }
+func (u Uploader) Session() string { return uploaderMark + u.Key }
+
+const uploaderMark = "@"
+
+// UploaderOf returns the key of the uploader whose Session this is. ok is false for a session of a device.
+func UploaderOf(session string) (key string, ok bool) {
+	return strings.CutPrefix(session, uploaderMark)
+}
 
 // GivenUpload is an upload as the device of a call gets it, in place of {"$upload": ID} in the arguments.
 type GivenUpload struct {

@@ -140,9 +140,6 @@ func (s *Session) DeviceKey() string {
 	}
 }
 
-// DeviceOfKey returns the device id of a Session.DeviceKey.
-func DeviceOfKey(key string) string { return TargetOfKey(key).DeviceID }
-
 // TargetOfKey returns a target for the sessions with a Session.DeviceKey. Bound sessions of the same user with the same
 // device id also match it if the key is not of a bound session. Without a device id it is the zero Target.
 func TargetOfKey(key string) Target {
@@ -171,7 +168,8 @@ type KnownDevice struct {
 // DeviceMemory is a device to remember for the time Life.
 type DeviceMemory struct {
 	KnownDevice
-	Life time.Duration
+	Life     time.Duration
+	Identity string // that connected it, as in share.Owner; empty: not known
 }
 
 // KnownQuery selects known devices. Its target must match the last session. Empty fields do not restrict. A
@@ -188,6 +186,7 @@ type KnownQuery struct {
 const (
 	MaxKnownDevices = 200_000  // of a tenant; while it has half of them, only those that a credential names are added
 	MaxKnownOfUser  = 1_000    // of a user
+	MaxKnownOfKey   = 50_000   // of an identity without a user, whose devices choose their ids
 	MaxKnownTools   = 64 << 20 // bytes of the different sets of tools of a tenant's known devices
 	MaxKnownSets    = 10_000   // of a tenant
 )

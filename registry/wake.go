@@ -208,35 +208,49 @@ type WakeRecord struct {
 	SetAt    time.Time `json:"-"` // by the store's clock
 }
 
-// WakeStore keeps how devices are woken, and when. A device is named by its device_id, in its tenant.
+// Ref names the device, for its user.
+func (r WakeRecord) Ref() WakeRef {
+	return WakeRef{Tenant: r.Tenant, User: r.User, DeviceID: r.DeviceID}
+}
+
+// WakeStore keeps how devices are woken, and when. Users choose the ids of devices, so each user of a tenant has
+// registrations of its own.
 type WakeStore interface {
-	// SetWake stores the registration of a device, and keeps its plan. It fails with ErrForeignWake if another user
-	// registered the device, and with ErrManyWakes at a limit.
+	// SetWake stores the registration of a device, and keeps its plan. It fails with ErrManyWakes at a limit.
 	SetWake(ctx context.Context, r WakeRecord) error
 
 	// WakeOf returns the registration of a device, or ErrNoWake.
-	WakeOf(ctx context.Context, tenant, deviceID string) (WakeRecord, error)
+	WakeOf(ctx context.Context, ref WakeRef) (WakeRecord, error)
+
+	// WakesOf returns the registrations of a device id of a tenant, one of each user, the first user's first. It returns
+	// those of at most 21 users.
+	WakesOf(ctx context.Context, tenant, deviceID string) ([]WakeRecord, error)
 
 	// PlanWake replaces the plan of a device by what plan returns, if that is true. If another pod changes the record
 	// meanwhile, it calls plan again. It fails with ErrNoWake without a registration.
-	PlanWake(ctx context.Context, tenant, deviceID string, plan func(WakeRecord) (WakePlan, bool)) error
+	PlanWake(ctx context.Context, ref WakeRef, plan func(WakeRecord) (WakePlan, bool)) error
 
-	// DueWakes returns devices of all tenants whose Next has come, the earliest first, at most limit. It may return
-	// devices whose plan has changed: read the plan.
+	// DueWakes returns devices whose Next has come, at most limit: of tenants, and within a tenant of users, in turn.
+	// Repeated calls reach all of them. A plan may change meanwhile: read it.
 	DueWakes(ctx context.Context, limit int) ([]WakeRef, error)
 
 	// DropWake forgets the registration of a device, and reports whether there was one.
-	DropWake(ctx context.Context, tenant, deviceID string) (bool, error)
+	DropWake(ctx context.Context, ref WakeRef) (bool, error)
 }
 
-// WakeRef names a device.
-type WakeRef struct{ Tenant, DeviceID string }
+// WakeRef names a device as its user, which may be empty, has registered it.
+type WakeRef struct{ Tenant, User, DeviceID string }
+
+// WakeRefOf returns the device of a Session.DeviceKey. bound: its credential names the id, and the key does not name the
+// user.
+func WakeRefOf(tenant, key string) (ref WakeRef, bound bool) {
+	t := TargetOfKey(key)
+	return WakeRef{Tenant: tenant, User: t.UserID, DeviceID: t.DeviceID}, t.Bound
+}
 
 // Errors of a WakeStore.
 var (
-	ErrNoWake      = Errorf(CodeNotFound, "The device has not registered how to wake it.")
-	ErrForeignWake = Errorf(CodeForbidden, "Another user registered how to wake this device. An admin can remove that: "+
-		"DELETE /api/devices/{id}/wake.")
+	ErrNoWake    = Errorf(CodeNotFound, "The device has not registered how to wake it.")
 	ErrManyWakes = Errorf(CodeRateLimited, "This user or tenant has registered too many devices to wake. "+
 		"Remove some of them.")
 )

@@ -110,8 +110,6 @@ func (c *conn) answerWake(w registry.Wake, err error) error {
 		return c.send(wakeRegisteredFrame(w))
 	case errors.Is(err, registry.CodeInvalidRequest):
 		return fields.Invalid("%s", text.Message)
-	case errors.Is(err, registry.CodeForbidden):
-		return fields.NewError(codeForbidden, text.Message)
 	case errors.Is(err, registry.CodeRateLimited):
 		return fields.NewError(codeRateLimited, text.Message)
 	default:

@@ -33,7 +33,7 @@ type bucket interface {
 	get(ctx context.Context, name string) (io.ReadCloser, error)
 	// remove removes a file. A missing file is no error.
 	remove(ctx context.Context, name string) error
-	// before returns up to most names that sort before end.
+	// before returns up to most names that sort before end. If it fails, it returns those that it has found.
 	before(ctx context.Context, end string, most int) ([]string, error)
 	close() error
 }
@@ -205,10 +205,10 @@ func (f folder) before(ctx context.Context, end string, most int) (names []strin
 			return names, nil
 		}
 		if err != nil {
-			return nil, err
+			return names, err
 		}
 	}
-	return nil, context.Cause(ctx)
+	return names, context.Cause(ctx)
 }
 
 func (f folder) close() error { return f.root.Close() }
@@ -388,7 +388,7 @@ func (b *s3Bucket) before(ctx context.Context, end string, most int) (names []st
 	for file := range b.client.ListObjectsIter(ctx, b.name, minio.ListObjectsOptions{Recursive: true, MaxKeys: most}) {
 		switch {
 		case file.Err != nil:
-			return nil, file.Err
+			return names, file.Err
 		case file.Key >= end || len(names) == most: // names are sorted
 			return names, nil
 		}

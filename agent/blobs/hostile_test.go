@@ -164,6 +164,30 @@ func TestListThatDoesNotEnd(t *testing.T) {
 	}
 }
 
+// A list that fails after some pages is used as far as it came: the expired files in it are removed.
+func TestAListThatFailsIsUsed(t *testing.T) {
+	var asked, removed atomic.Int64
+	s := open(t, bucketOf(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodDelete:
+			removed.Add(1)
+			w.WriteHeader(http.StatusNoContent)
+		case r.URL.Query().Has("list-type"):
+			page := `<ListBucketResult><Name>files</Name><IsTruncated>true</IsTruncated>` +
+				`<NextContinuationToken>t%[1]d</NextContinuationToken>`
+			if n := asked.Add(1); n == 2 { // the first is that of Open
+				fmt.Fprintf(w, page+`<Contents><Key>%012d-a</Key><Size>1</Size></Contents>`+
+					`<Contents><Key>%012d-b</Key><Size>1</Size></Contents></ListBucketResult>`, n, 1, 2)
+			} else {
+				fmt.Fprintf(w, page+`</ListBucketResult>`, n)
+			}
+		}
+	}))
+	if err := s.sweep(t.Context(), time.Now()); err == nil || removed.Load() != 2 {
+		t.Errorf("%d files were removed, %v", removed.Load(), err)
+	}
+}
+
 // The headers of a bucket's answers are bounded: as many as there are transfers are in memory at a time.
 func TestHeadersOfABucketAreBounded(t *testing.T) {
 	for length, want := range map[int]bool{100: true, maxHeader / 2: false} {

@@ -302,14 +302,12 @@ func (s *Service) sweepUntil(ctx context.Context) {
 	}
 }
 
-// sweep removes files that expired more than sweepGrace before now, at most sweepMost. Pods may sweep concurrently.
+// sweep removes files that expired more than sweepGrace before now, at most sweepMost. Pods may sweep concurrently. If
+// the bucket fails while it lists the files, sweep removes those that it has listed.
 func (s *Service) sweep(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
-	names, err := s.bucket.before(ctx, namePrefix(now.Add(-sweepGrace)), sweepMost)
-	if err != nil {
-		return err
-	}
+	names, failed := s.bucket.before(ctx, namePrefix(now.Add(-sweepGrace)), sweepMost)
 	for _, name := range names {
 		end, _, ok := strings.Cut(name, "-")
 		if _, err := strconv.ParseInt(end, 10, 64); !ok || err != nil { // not created by this package
@@ -319,5 +317,5 @@ func (s *Service) sweep(ctx context.Context, now time.Time) error {
 			return err
 		}
 	}
-	return nil
+	return failed
 }

@@ -123,12 +123,12 @@ func (c *changed) check() error {
 		return errors.New("structured must not be a string; text belongs in output")
 	}
 	if err := c.readParts(); err != nil {
-		return err
+		return fmt.Errorf("result.parts: %w", err)
 	}
 	seen := make(map[int]bool)
 	for _, p := range c.parts {
 		if p.Index == nil || *p.Index < 0 || seen[*p.Index] {
-			return errors.New("parts: each must have a unique index from the request")
+			return errors.New("result.parts: each must have a unique index from the request")
 		}
 		seen[*p.Index] = true
 	}
@@ -140,7 +140,7 @@ const partValues = 16
 
 // readParts reads the parts. It counts before it decodes: a decoded part takes thirty times the memory of its text.
 func (c *changed) readParts() error {
-	tooMany := fmt.Errorf("parts must be an array of at most %d parts", registry.MaxParts)
+	tooMany := fmt.Errorf("must be an array of at most %d parts", registry.MaxParts)
 	switch text := c.Described.Raw(); {
 	case c.Described.IsZero():
 		return nil

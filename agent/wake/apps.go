@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -128,7 +127,7 @@ func (a *account) exchange(ctx context.Context, client *http.Client) (string, ti
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	res, body := do(client, req)
 	if res.outcome != Sent {
-		return "", 0, errors.New("access token: " + res.reason)
+		return "", 0, &serviceError{"access token: " + res.reason, res.cause}
 	}
 	var answer struct {
 		Token   string `json:"access_token"`
@@ -136,7 +135,7 @@ func (a *account) exchange(ctx context.Context, client *http.Client) (string, ti
 	}
 	if err := json.Unmarshal(body, &answer); err != nil || answer.Token == "" ||
 		!httpguts.ValidHeaderFieldValue(answer.Token) {
-		return "", 0, errors.New("access token: the answer has none")
+		return "", 0, &serviceError{"access token: the answer has none", nil}
 	}
 	life := time.Duration(min(max(answer.Seconds, 0), maxTokenLife)) * time.Second
 	return answer.Token, life - spareTime, nil

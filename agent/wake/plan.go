@@ -2,7 +2,6 @@ package wake
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/farhand/farhand/internal/pause"
@@ -127,20 +126,22 @@ func (s *Service) search(ctx context.Context, cursor string) string {
 
 // wakeMissed wakes the devices of calls for which no wake was planned.
 func (s *Service) wakeMissed(ctx context.Context, page []registry.QueuedCall) error {
-	newest := make(map[registry.WakeRef]time.Time)
+	newest := make(map[sleeper]time.Time)
 	for _, c := range page {
-		ref := registry.WakeRef{Tenant: c.Tenant, DeviceID: registry.DeviceOfKey(c.Device)}
-		if c.Since.After(newest[ref]) && time.Since(c.Since) > searchGrace {
-			newest[ref] = c.Since
+		of := sleeperOf(c.Tenant, c.Device)
+		if c.Since.After(newest[of]) && time.Since(c.Since) > searchGrace {
+			newest[of] = c.Since
 		}
 	}
-	for ref, since := range newest {
-		switch r, err := s.cfg.Store.WakeOf(ctx, ref.Tenant, ref.DeviceID); {
-		case errors.Is(err, registry.ErrNoWake):
-		case err != nil:
+	for of, since := range newest {
+		all, err := s.records(ctx, of)
+		if err != nil {
 			return err
-		case missed(r, since):
-			s.start(ref, false, since)
+		}
+		for _, r := range all {
+			if missed(r, since) {
+				s.start(sleeper{WakeRef: r.Ref()}, false, since)
+			}
 		}
 	}
 	return nil

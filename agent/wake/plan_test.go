@@ -40,6 +40,15 @@ func (r *recorder) pushes() []time.Time {
 
 const device = "phone"
 
+// ofAnna is the device as register registers it.
+var ofAnna = registry.WakeRef{Tenant: "acme", User: "anna", DeviceID: device}
+
+// keyOf is the key of a device whose user chose its id.
+func keyOf(user, device string) string {
+	s := registry.Session{UserID: user, DeviceID: device}
+	return s.DeviceKey()
+}
+
 // fleet is some services on one store, whose webhooks a recorder gets.
 func fleet(t *testing.T, pods int, rec *recorder, need func() Need) []*Service {
 	t.Helper()
@@ -79,7 +88,7 @@ func wanted() Need { return Need{Wanted: true} }
 func wakeAll(pods []*Service, times int) {
 	for range times {
 		for _, s := range pods {
-			s.Wake(context.Background(), "acme", device)
+			s.Wake(context.Background(), "acme", keyOf("anna", device))
 		}
 	}
 	synctest.Wait()
@@ -131,7 +140,7 @@ func TestPlannedPushIsNoLongerNeeded(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		wantPushes(t, rec, begin, 0)
-		if r, err := pods[1].Registered(t.Context(), "acme", device); err != nil || !r.Plan.Next.IsZero() {
+		if r, err := pods[1].Registered(t.Context(), ofAnna); err != nil || !r.Plan.Next.IsZero() {
 			t.Errorf("the plan is %+v, %v", r.Plan, err)
 		}
 	})
@@ -183,7 +192,7 @@ func TestPodDiesWhilePushing(t *testing.T) {
 		rec, begin := &recorder{}, time.Now()
 		pods := fleet(t, 2, rec, wanted)
 		register(t, pods[0], registry.Wake{})
-		err := pods[0].cfg.Store.PlanWake(t.Context(), "acme", device, func(r registry.WakeRecord) (registry.WakePlan, bool) {
+		err := pods[0].cfg.Store.PlanWake(t.Context(), ofAnna, func(r registry.WakeRecord) (registry.WakePlan, bool) {
 			r.Plan.Last, r.Plan.Next = time.Now(), time.Now().Add(pushLease)
 			return r.Plan, true
 		})
@@ -203,7 +212,7 @@ func TestGone(t *testing.T) {
 		pods := fleet(t, 1, rec, wanted)
 		register(t, pods[0], registry.Wake{})
 		wakeAll(pods, 1)
-		if _, err := pods[0].Registered(t.Context(), "acme", device); err != registry.ErrNoWake {
+		if _, err := pods[0].Registered(t.Context(), ofAnna); err != registry.ErrNoWake {
 			t.Errorf("after gone: %v", err)
 		}
 		wakeAll(pods, 1)
@@ -225,7 +234,7 @@ func TestRevocationsForget(t *testing.T) {
 			change.At = time.Now()
 			pods[0].CredentialsChanged([]registry.CredentialChange{change})
 			synctest.Wait()
-			if _, err := pods[0].Registered(t.Context(), "acme", device); err != registry.ErrNoWake {
+			if _, err := pods[0].Registered(t.Context(), ofAnna); err != registry.ErrNoWake {
 				t.Errorf("after the revocation of a %s: %v", change.Kind, err)
 			}
 		}

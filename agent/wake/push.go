@@ -6,11 +6,9 @@ import (
 	"crypto/ecdh"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +18,6 @@ import (
 
 	"github.com/farhand/farhand/internal/webhook"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // Outcome is what became of a push.
@@ -40,7 +37,8 @@ func Outcomes() []Outcome { return []Outcome{Sent, Gone, Retry, Refused} }
 // result is the outcome of a push.
 type result struct {
 	outcome    Outcome
-	reason     string        // of an outcome that is not sent; without secrets
+	reason     string        // of an outcome that is not sent; for the device's user: it reveals nothing of this network
+	cause      error         // of a reason that says less, for the log of the operator
 	retryAfter time.Duration // that the push service asked for
 }
 
@@ -101,25 +99,6 @@ func read(resp *http.Response, goneStatus ...int) (result, []byte) {
 		}
 	}
 	return res, body
-}
-
-// failure is the result without an answer.
-func failure(err error) result {
-	if wrapped, ok := errors.AsType[*url.Error](err); ok { // its text has the URL, which is a secret
-		err = wrapped.Err
-	}
-	return result{outcome: Retry, reason: reasonOf(err)}
-}
-
-// refused is the result of a push that cannot be made.
-func refused(err error) result { return result{outcome: Refused, reason: reasonOf(err)} }
-
-const maxReason = 300 // bytes of a reason, which is stored
-
-// reasonOf returns an error as a reason. The other side may have chosen its text: the names of its certificate.
-func reasonOf(err error) string {
-	text := registry.TruncateText(err.Error(), 4*maxReason)
-	return registry.TruncateText(textsafe.Line(text), maxReason)
 }
 
 // retryAfter reads the header Retry-After: seconds or a date.

@@ -59,29 +59,25 @@ func (s *Service) checkTarget(target string) error {
 	return nil
 }
 
-// Registered returns the registration of a device, or registry.ErrNoWake.
-func (s *Service) Registered(ctx context.Context, tenant, deviceID string) (registry.WakeRecord, error) {
-	return s.cfg.Store.WakeOf(ctx, tenant, deviceID)
+// Registered returns what a user registered for a device, or registry.ErrNoWake.
+func (s *Service) Registered(ctx context.Context, ref registry.WakeRef) (registry.WakeRecord, error) {
+	return s.cfg.Store.WakeOf(ctx, ref)
+}
+
+// OfDevice returns what the users of a tenant registered for a device id, as registry.WakeStore.WakesOf.
+func (s *Service) OfDevice(ctx context.Context, tenant, deviceID string) ([]registry.WakeRecord, error) {
+	return s.cfg.Store.WakesOf(ctx, tenant, deviceID)
 }
 
 // ForgetOwn removes what a user registered for a device. If there is nothing, it does nothing.
 func (s *Service) ForgetOwn(ctx context.Context, tenant, user, deviceID string) error {
-	r, err := s.cfg.Store.WakeOf(ctx, tenant, deviceID)
-	if err == nil && r.User != user {
-		return registry.ErrForeignWake
-	}
-	if err == nil {
-		_, err = s.cfg.Store.DropWake(ctx, tenant, deviceID)
-	}
-	if errors.Is(err, registry.CodeNotFound) {
-		return nil
-	}
+	_, err := s.cfg.Store.DropWake(ctx, registry.WakeRef{Tenant: tenant, User: user, DeviceID: deviceID})
 	return err
 }
 
 // Forget removes the registration of a device. It fails with registry.ErrNoWake if there is none.
-func (s *Service) Forget(ctx context.Context, tenant, deviceID string) error {
-	dropped, err := s.cfg.Store.DropWake(ctx, tenant, deviceID)
+func (s *Service) Forget(ctx context.Context, ref registry.WakeRef) error {
+	dropped, err := s.cfg.Store.DropWake(ctx, ref)
 	if err == nil && !dropped {
 		err = registry.ErrNoWake
 	}
@@ -158,12 +154,11 @@ func (s *Service) follow(c registry.CredentialChange) error {
 		_, err := s.cfg.Store.EraseOf(ctx, c.Tenant, c.ID, registry.PersonalWakes)
 		return err
 	}
-	r, err := s.cfg.Store.WakeOf(ctx, c.Tenant, deviceOf(c))
-	if err == nil && !r.SetAt.After(c.At.Add(revocationDelay)) {
-		_, err = s.cfg.Store.DropWake(ctx, c.Tenant, r.DeviceID)
-	}
-	if errors.Is(err, registry.CodeNotFound) {
-		return nil
+	all, err := s.cfg.Store.WakesOf(ctx, c.Tenant, deviceOf(c)) // the change does not say whose device it was
+	for _, r := range all {
+		if err == nil && !r.SetAt.After(c.At.Add(revocationDelay)) {
+			_, err = s.cfg.Store.DropWake(ctx, r.Ref())
+		}
 	}
 	return err
 }

@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -65,11 +64,11 @@ type Need struct {
 // Bounds of a pod, which tenants share.
 const (
 	maxAsked   = 4096 // devices that are being woken, or wait for a slot
-	maxPushes  = 64   // pushes being sent
+	maxPushes  = 64   // pushes of one kind being sent
 	sweepLimit = 200  // planned pushes that one search finds
 
 	sweepPause  = 2 * time.Second
-	pushTimeout = 20 * time.Second // of one request and its answer; below pushLease with the store's time
+	pushTimeout = 10 * time.Second // of one request and its answer; below pushLease with the store's time
 	wakeTimeout = pushLease        // of a wake, including its wait for a slot
 )
 
@@ -81,15 +80,16 @@ type Service struct {
 	vapid   string
 	clients []*http.Client
 
-	asked, pushes *share.Pool
-	ctx           context.Context // of the work; ends with Close
-	stop          context.CancelFunc
-	closing       chan struct{} // ends the search for planned pushes
-	work          sync.WaitGroup
+	asked   *share.Pool
+	pushes  map[registry.WakeKind]*share.Pool // a push service that hangs delays no other kind
+	ctx     context.Context                   // of the work; ends with Close
+	stop    context.CancelFunc
+	closing chan struct{} // ends the search for planned pushes
+	work    sync.WaitGroup
 
 	mu      sync.Mutex
 	closed  bool
-	running map[registry.WakeRef]bool // whether it was asked for again meanwhile
+	running map[sleeper]bool // whether it was asked for again meanwhile
 	stats   Stats
 	revoked []registry.CredentialChange // to follow, oldest first
 }
@@ -104,8 +104,11 @@ func New(cfg Config) (*Service, error) {
 	s := &Service{
 		cfg: cfg, guard: publicnet.Guard{AllowPrivate: cfg.AllowPrivate},
 		asked:   share.New(share.Bounds{Pod: maxAsked}),
-		pushes:  share.New(share.Bounds{Pod: maxPushes}),
-		running: make(map[registry.WakeRef]bool), stats: newStats(), closing: make(chan struct{}),
+		pushes:  make(map[registry.WakeKind]*share.Pool),
+		running: make(map[sleeper]bool), stats: newStats(), closing: make(chan struct{}),
+	}
+	for _, kind := range registry.WakeKinds() {
+		s.pushes[kind] = share.New(share.Bounds{Pod: maxPushes})
 	}
 	s.setUp(keys)
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -175,41 +178,66 @@ func (s *Service) Close(ctx context.Context) {
 	}
 }
 
-// Wake wakes a device if it has registered how, soon or when it next allows it. It does not block. If the pod has too
-// many devices to wake, it does nothing.
-func (s *Service) Wake(_ context.Context, tenant, deviceID string) {
+// Wake wakes a device if it has registered how, soon or when it next allows it. device is its
+// registry.Session.DeviceKey. It does not block. If the pod has too many devices to wake, it does nothing.
+func (s *Service) Wake(_ context.Context, tenant, device string) {
 	if s != nil {
-		s.start(registry.WakeRef{Tenant: tenant, DeviceID: deviceID}, true, time.Time{})
+		s.start(sleeperOf(tenant, device), true, time.Time{})
 	}
+}
+
+// sleeper is a device to wake.
+type sleeper struct {
+	registry.WakeRef
+	bound bool // its credential names it; the user is not known, and may not be the only one who registered the id
+}
+
+func sleeperOf(tenant, key string) sleeper {
+	ref, bound := registry.WakeRefOf(tenant, key)
+	return sleeper{ref, bound}
+}
+
+// records returns how a device is woken: no record if it has not registered that.
+func (s *Service) records(ctx context.Context, of sleeper) ([]registry.WakeRecord, error) {
+	if of.bound {
+		return s.cfg.Store.WakesOf(ctx, of.Tenant, of.DeviceID)
+	}
+	r, err := s.cfg.Store.WakeOf(ctx, of.WakeRef)
+	if errors.Is(err, registry.ErrNoWake) {
+		return nil, nil
+	}
+	return []registry.WakeRecord{r}, err
 }
 
 // start wakes a device in the background: because a call was queued (asked), because a planned push may be due, or
 // because no push was planned for a call that waits since a time. One goroutine at a time does that for a device.
-func (s *Service) start(ref registry.WakeRef, asked bool, since time.Time) {
+func (s *Service) start(of sleeper, asked bool, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return
 	}
-	if again, running := s.running[ref]; running {
-		s.running[ref] = again || asked
+	if again, running := s.running[of]; running {
+		s.running[of] = again || asked
 		return
 	}
-	grant, err := s.asked.Try(share.Owner{Tenant: ref.Tenant}, 1)
+	grant, err := s.asked.Try(share.Owner{Tenant: of.Tenant, Identity: of.User}, 1)
 	if err != nil {
 		s.stats.Asked[Dropped]++
 		return
 	}
-	s.running[ref] = false
+	s.running[of] = false
 	s.work.Go(func() {
 		defer grant.Release()
 		for ; ; asked = true {
-			did := s.wake(ref, asked, since)
+			did := s.wakeAs(of, asked, since)
 			s.mu.Lock()
-			s.stats.Asked[did]++
-			again := s.running[ref]
-			if s.running[ref] = false; !again || s.closed {
-				delete(s.running, ref)
+			if did != "" {
+				s.stats.Asked[did]++
+			}
+			again := s.running[of]
+			if s.running[of] = false; !again || s.closed {
+				delete(s.running, of)
 				s.mu.Unlock()
 				return
 			}
@@ -218,15 +246,30 @@ func (s *Service) start(ref registry.WakeRef, asked bool, since time.Time) {
 	})
 }
 
-// wake sends a push to a device, or plans it. If that was not asked for, another pod may have sent the planned push.
-func (s *Service) wake(ref registry.WakeRef, asked bool, since time.Time) Asked {
+// wakeAs wakes a device as it has registered, and returns what became of that. If only its id is known, it starts that
+// for each user who registered the id, of which one is wanted, and returns nothing.
+func (s *Service) wakeAs(of sleeper, asked bool, since time.Time) Asked {
 	ctx, cancel := context.WithTimeout(s.ctx, wakeTimeout)
 	defer cancel()
-	record, err := s.cfg.Store.WakeOf(ctx, ref.Tenant, ref.DeviceID)
-	if err != nil {
-		return s.failed(ref, err)
+	all, err := s.records(ctx, of)
+	switch {
+	case err != nil:
+		return s.failed(of.WakeRef, err)
+	case len(all) == 0:
+		return Unregistered
+	case !of.bound:
+		return s.wake(ctx, all[0], asked, since)
 	}
-	slot, err := s.pushes.Acquire(ctx, share.Owner{Tenant: ref.Tenant, Identity: record.User}, 1)
+	for _, r := range all {
+		s.start(sleeper{WakeRef: r.Ref()}, asked, since)
+	}
+	return ""
+}
+
+// wake sends a push to a device, or plans it. If that was not asked for, another pod may have sent the planned push.
+func (s *Service) wake(ctx context.Context, record registry.WakeRecord, asked bool, since time.Time) Asked {
+	ref := record.Ref()
+	slot, err := s.places(record.Wake.Kind).Acquire(ctx, share.Owner{Tenant: ref.Tenant, Identity: ref.User}, 1)
 	if err != nil {
 		return Dropped
 	}
@@ -238,12 +281,8 @@ func (s *Service) wake(ref registry.WakeRef, asked bool, since time.Time) Asked 
 		}
 	}
 	var push bool
-	user := record.User
 	decide := func(r registry.WakeRecord) (p registry.WakePlan, write bool) {
-		if push = false; r.User != user { // registered anew: need is not this user's
-			return r.Plan, false
-		}
-		if !need.Wanted {
+		if push = false; !need.Wanted {
 			write = !r.Plan.Next.IsZero()
 			r.Plan.Next = time.Time{}
 			return r.Plan, write
@@ -255,7 +294,7 @@ func (s *Service) wake(ref registry.WakeRef, asked bool, since time.Time) Asked 
 		r.Plan, record = p, r
 		return p, write
 	}
-	err = s.cfg.Store.PlanWake(ctx, ref.Tenant, ref.DeviceID, decide)
+	err = s.cfg.Store.PlanWake(ctx, ref, decide)
 	switch {
 	case err != nil:
 		return s.failed(ref, err)
@@ -268,6 +307,14 @@ func (s *Service) wake(ref registry.WakeRef, asked bool, since time.Time) Asked 
 		return s.failed(ref, err)
 	}
 	return Pushed
+}
+
+// places returns the places for pushes of a kind. Those of a kind that only a newer release knows fail at once, in any.
+func (s *Service) places(kind registry.WakeKind) *share.Pool {
+	if pool := s.pushes[kind]; pool != nil {
+		return pool
+	}
+	return s.pushes[registry.WakeWebhook]
 }
 
 func (s *Service) failed(ref registry.WakeRef, err error) Asked {
@@ -306,17 +353,17 @@ func (s *Service) finish(ctx context.Context, r registry.WakeRecord, res result)
 	case Gone:
 		log.Info("push service no longer knows the device; its registration is forgotten", "reason", res.reason)
 	default:
-		log.Warn("push failed", "reason", res.reason, "failures", r.Plan.Failures+1)
+		log.Warn("push failed", "reason", res.reason, "cause", res.logged(), "failures", r.Plan.Failures+1)
 	}
 	gone := false
-	err := s.cfg.Store.PlanWake(ctx, r.Tenant, r.DeviceID, func(now registry.WakeRecord) (registry.WakePlan, bool) {
+	err := s.cfg.Store.PlanWake(ctx, r.Ref(), func(now registry.WakeRecord) (registry.WakePlan, bool) {
 		if gone = res.outcome == Gone && now.Wake.Equal(r.Wake); gone {
 			return now.Plan, false
 		}
 		return after(now, res, time.Now()), true
 	})
 	if gone {
-		_, err = s.cfg.Store.DropWake(ctx, r.Tenant, r.DeviceID)
+		_, err = s.cfg.Store.DropWake(ctx, r.Ref())
 	}
 	if errors.Is(err, registry.ErrNoWake) {
 		return nil // forgotten meanwhile
@@ -341,54 +388,7 @@ func (s *Service) sweep() {
 			s.cfg.Log.Warn("planned pushes not read", "error", err)
 		}
 		for _, ref := range due {
-			s.start(ref, false, time.Time{})
+			s.start(sleeper{WakeRef: ref}, false, time.Time{})
 		}
 	}
-}
-
-// Asked is what became of a request to wake a device.
-type Asked string
-
-// What became of it.
-const (
-	Pushed       Asked = "pushed"       // a push was made; Stats.Pushes has its outcome
-	Planned      Asked = "planned"      // a push is planned for later
-	Unneeded     Asked = "unneeded"     // the device is connected, or no call waits for it
-	Unregistered Asked = "unregistered" // the device has not registered how
-	Dropped      Asked = "dropped"      // the pod had too many devices to wake
-	Failed       Asked = "failed"       // the store failed
-)
-
-// AllAsked returns all values of Asked.
-func AllAsked() []Asked { return []Asked{Pushed, Planned, Unneeded, Unregistered, Dropped, Failed} }
-
-// Stats are a Service's counts since New.
-type Stats struct {
-	Asked  map[Asked]int64
-	Pushes map[registry.WakeKind]map[Outcome]int64
-}
-
-func newStats() Stats {
-	st := Stats{make(map[Asked]int64), make(map[registry.WakeKind]map[Outcome]int64)}
-	for _, kind := range registry.WakeKinds() {
-		st.Pushes[kind] = make(map[Outcome]int64)
-	}
-	return st
-}
-
-// Stats returns the counts.
-func (s *Service) Stats() Stats {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st := newStats()
-	maps.Copy(st.Asked, s.stats.Asked)
-	for kind, counts := range s.stats.Pushes {
-		maps.Copy(st.Pushes[kind], counts)
-	}
-	return st
-}
-
-// Pools returns the pools that tenants share, by name.
-func (s *Service) Pools() map[string]share.Stats {
-	return map[string]share.Stats{"wakes": s.asked.Stats(), "pushes": s.pushes.Stats()}
 }

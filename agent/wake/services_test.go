@@ -328,7 +328,7 @@ func TestDevicesCannotReachPrivateNetworks(t *testing.T) {
 	}
 	past := registry.Wake{Kind: registry.WakeWebhook, URL: server.URL} // as if a name led there
 	if res := s.push(t.Context(), registry.WakeRecord{Wake: past}, Need{}); res.outcome != Retry ||
-		!strings.Contains(res.reason, "refused") {
+		res.reason != reasonNotAllowed || !strings.Contains(res.logged(), "refused") {
 		t.Errorf("%+v", res)
 	}
 }
@@ -348,12 +348,12 @@ func TestCloseEndsPushes(t *testing.T) {
 	if _, err := s.Register(t.Context(), "acme", "", device, register); err != nil {
 		t.Fatal(err)
 	}
-	s.Wake(t.Context(), "acme", device)
-	<-reached
+	s.Wake(t.Context(), "acme", keyOf("", device))
+	testkit.Receive(t, "the push", reached)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s.Close(ctx)
-	s.Wake(t.Context(), "acme", device)
+	s.Wake(t.Context(), "acme", keyOf("anna", device))
 }
 
 func TestSettings(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
@@ -52,7 +53,7 @@ func TestWakesAreShared(t *testing.T) {
 		phones++
 		phone := fmt.Sprint("phone", phones)
 		register("modest", "", phone, "modest")
-		s.Wake(t.Context(), "modest", phone)
+		s.Wake(t.Context(), "modest", keyOf("", phone))
 		if got := testkit.Receive(t, "the modest tenant's push", p.sent); got != phone {
 			return fmt.Errorf("pushed to %s", got)
 		}
@@ -60,17 +61,17 @@ func TestWakesAreShared(t *testing.T) {
 	})
 	for i := range maxPushes {
 		register("greedy", "eve", fmt.Sprint("f", i), "greedy")
-		s.Wake(t.Context(), "greedy", fmt.Sprint("f", i))
+		s.Wake(t.Context(), "greedy", keyOf("eve", fmt.Sprint("f", i)))
 	}
 	testkit.Eventually(t, "a user has a quarter", func() bool { return p.held.Load() == maxPushes/4 })
 	for i := range 2 * maxPushes {
 		register("greedy", "", fmt.Sprint("d", i), "greedy")
-		s.Wake(t.Context(), "greedy", fmt.Sprint("d", i))
+		s.Wake(t.Context(), "greedy", keyOf("", fmt.Sprint("d", i)))
 	}
 	testkit.Eventually(t, "the greedy tenant has its share", func() bool { return p.held.Load() == maxPushes/2 })
 	for i := range maxAsked {
 		register("greedy", "", fmt.Sprint("e", i), "greedy")
-		s.Wake(t.Context(), "greedy", fmt.Sprint("e", i))
+		s.Wake(t.Context(), "greedy", keyOf("", fmt.Sprint("e", i)))
 	}
 	if dropped := s.Stats().Asked[Dropped]; dropped != maxAsked/2+3*maxPushes {
 		t.Errorf("%d devices were dropped, want those beyond half of the pod's places", dropped)
@@ -104,12 +105,111 @@ func TestAPushIsForTheUserItWasCountedFor(t *testing.T) {
 	if _, err := s.Register(t.Context(), "acme", "ann", "phone", w); err != nil {
 		t.Fatal(err)
 	}
-	s.Wake(t.Context(), "acme", "phone")
+	s.Wake(t.Context(), "acme", keyOf("ann", "phone"))
 	if user := testkit.Receive(t, "the count of calls", counted); user != "ann" {
 		t.Errorf("counted for %s", user)
 	}
-	testkit.Eventually(t, "it has ended", func() bool { return s.Stats().Asked[Planned]+s.Stats().Asked[Pushed] == 1 })
+	testkit.Eventually(t, "it has ended", func() bool { return s.Stats().Asked[Unregistered] == 1 })
 	if len(p.sent) > 0 {
 		t.Errorf("%s was pushed what was counted for another user", <-p.sent)
+	}
+}
+
+// A push service that does not answer holds the places of its kind. Devices that are woken by another kind do not wait.
+func TestKindsDoNotWaitForEachOther(t *testing.T) {
+	s, p := stuckService(t)
+	for i := range 8 {
+		tenant := fmt.Sprint("tenant", i) // together they hold nearly all places of the kind
+		for j := range maxPushes / 2 {
+			phone := fmt.Sprint("d", j)
+			registerToken(t, s, tenant, "", phone, "greedy")
+			s.Wake(t.Context(), tenant, keyOf("", phone))
+		}
+	}
+	testkit.Eventually(t, "the places are taken", func() bool { return p.held.Load() > maxPushes*3/4 })
+	w := registry.Wake{Kind: registry.WakeAPNs, Token: "modest", Topic: "com.example"}
+	for i := range maxPushes / 4 {
+		phone := fmt.Sprint("phone", i)
+		if _, err := s.Register(t.Context(), "modest", "ann", phone, w); err != nil {
+			t.Fatal(err)
+		}
+		s.Wake(t.Context(), "modest", keyOf("ann", phone))
+		if got := testkit.Receive(t, "the push of another kind", p.sent); got != phone {
+			t.Errorf("pushed to %s", got)
+		}
+	}
+}
+
+// A user whose many planned pushes hang delays neither the planned push of another user nor that of another tenant.
+func TestPlannedPushesAreInTurn(t *testing.T) {
+	s, p := stuckService(t)
+	due := time.Now().Add(time.Second)
+	plan := func(tenant, user, phone, token string, at time.Time) {
+		registerToken(t, s, tenant, user, phone, token)
+		ref := registry.WakeRef{Tenant: tenant, User: user, DeviceID: phone}
+		err := s.cfg.Store.PlanWake(t.Context(), ref, func(r registry.WakeRecord) (registry.WakePlan, bool) {
+			r.Plan.Next = at
+			return r.Plan, true
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range registry.MaxWakesOfUser {
+		plan("acme", "eve", fmt.Sprint("e", i), "greedy", due)
+	}
+	plan("acme", "ann", "phone", "modest", due.Add(time.Second))
+	plan("other", "ben", "phone", "modest", due.Add(time.Second))
+	for range 2 {
+		testkit.Receive(t, "the modest users' pushes", p.sent)
+	}
+	if held := p.held.Load(); held > maxPushes/4 {
+		t.Errorf("a user holds %d places", held)
+	}
+}
+
+// A device that its credential names is woken as its user registered it, whoever else registered that id.
+func TestABoundDeviceIsWokenForItsUser(t *testing.T) {
+	p := &stuck{end: make(chan struct{}), sent: make(chan string, 4)}
+	s, err := New(Config{
+		Store: memory.New(memory.Options{}),
+		Needed: func(_ context.Context, r registry.WakeRecord) (Need, error) {
+			return Need{Wanted: r.User == "ann"}, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.pushers[registry.WakeFCM] = p
+	t.Cleanup(func() { close(p.end); s.Close(t.Context()) })
+	registerToken(t, s, "acme", "eve", "phone", "of eve")
+	registerToken(t, s, "acme", "ann", "phone", "of ann")
+	bound := registry.Session{UserID: "ann", DeviceID: "phone", Bound: true}
+	s.Wake(t.Context(), "acme", bound.DeviceKey())
+	testkit.Receive(t, "the push", p.sent)
+	testkit.Eventually(t, "both were looked at", func() bool {
+		st := s.Stats().Asked
+		return st[Unneeded] == 1 && st[Pushed] == 1
+	})
+}
+
+// stuckService is a service whose FCM and APNs are stuck.
+func stuckService(t *testing.T) (*Service, *stuck) {
+	t.Helper()
+	p := &stuck{end: make(chan struct{}), sent: make(chan string, 4)}
+	s, err := New(Config{Store: memory.New(memory.Options{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.pushers[registry.WakeFCM], s.pushers[registry.WakeAPNs] = p, p
+	t.Cleanup(func() { close(p.end); s.Close(t.Context()) })
+	return s, p
+}
+
+func registerToken(t *testing.T, s *Service, tenant, user, device, token string) {
+	t.Helper()
+	w := registry.Wake{Kind: registry.WakeFCM, Token: token}
+	if _, err := s.Register(t.Context(), tenant, user, device, w); err != nil {
+		t.Fatal(err)
 	}
 }

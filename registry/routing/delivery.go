@@ -238,7 +238,7 @@ func (q *Queue) handOver(tenant, device string) {
 		return // a refresh finds it
 	}
 	if !q.notify(ctx, tenant, device) {
-		q.serves().WakeDevice(ctx, tenant, registry.DeviceOfKey(device))
+		q.serves().WakeDevice(ctx, tenant, device)
 	}
 }
 

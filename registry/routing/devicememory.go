@@ -66,6 +66,7 @@ func (m *deviceMemory) note(l *LocalSession, at time.Time) {
 	}
 	m.noted[name] = registry.DeviceMemory{
 		KnownDevice: registry.KnownDevice{Session: s, Tools: tools, LastSeen: at}, Life: life,
+		Identity: l.conn.Owner().Identity,
 	}
 	select {
 	case m.signal <- struct{}{}:

@@ -55,8 +55,9 @@ type QueueStarter interface {
 		ctx context.Context, to registry.Session, offers func(tool string) bool, c registry.QueuedCall,
 	) (begun bool, err error)
 
-	// WakeDevice is called when a device has left while calls wait for it. It must not block.
-	WakeDevice(ctx context.Context, tenant, deviceID string)
+	// WakeDevice is called when a device has left while calls wait for it. device is its registry.Session.DeviceKey. It
+	// must not block.
+	WakeDevice(ctx context.Context, tenant, device string)
 }
 
 // Queue gives devices of this pod the calls that wait for them, one at a time for each device, in order. It is safe for

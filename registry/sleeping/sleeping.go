@@ -10,6 +10,8 @@ package sleeping
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"slices"
 	"time"
@@ -32,6 +34,7 @@ const (
 	idIndex      = "id."      // and the device id
 	sessionIndex = "session." // and the id of the last session
 	userIndex    = "user."    // and the user
+	keyIndex     = "key."     // and keyOf: the identity without a user that connected it
 	labelIndex   = "label."   // and key=value
 )
 
@@ -61,6 +64,17 @@ type device struct {
 	Bound        bool              `json:"bound,omitempty"`
 	Seen         time.Time         `json:"seen"`
 	Tools        string            `json:"tools,omitempty"` // hash of the set
+	Key          string            `json:"key,omitempty"`   // keyOf
+}
+
+// keyOf returns a name for the identity that counts a device: it has no user, and the device chose its id. Empty for
+// others.
+func keyOf(d *registry.DeviceMemory) string {
+	if d.Session.Bound || d.Session.UserID != "" || d.Identity == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(d.Identity))
+	return hex.EncodeToString(sum[:16])
 }
 
 func (d *device) session(tenant string) registry.Session {
@@ -71,9 +85,12 @@ func (d *device) session(tenant string) registry.Session {
 	}
 }
 
-// indexes returns the indexes that a device is in.
-func indexes(s *registry.Session) []string {
+// indexes returns the indexes that a device is in. by is its keyOf.
+func indexes(s *registry.Session, by string) []string {
 	names := []string{allIndex, idIndex + s.DeviceID, sessionIndex + s.Key.Session, userIndex + s.UserID}
+	if by != "" {
+		names = append(names, keyIndex+by)
+	}
 	for key, value := range s.Labels {
 		names = append(names, labelIndex+key+"="+value)
 	}
@@ -186,16 +203,21 @@ func rememberOne(d *registry.DeviceMemory, former documents.Document, member str
 		steps = append(steps, documents.AtMost(registry.MaxKnownOfUser-1,
 			documents.Term{Index: userIndex + of.UserID, Weight: 1, Except: key}))
 	}
+	by := keyOf(d)
+	if by != "" {
+		steps = append(steps, documents.AtMost(registry.MaxKnownOfKey-1,
+			documents.Term{Index: keyIndex + by, Weight: 1, Except: key}))
+	}
 	data, _ := json.Marshal(device{ // cannot fail: strings
 		Session: of.Key.Session, Name: of.Name, DeviceID: of.DeviceID, DeviceName: of.DeviceName, UserID: of.UserID,
 		Platform: of.Platform, Labels: of.Labels, Capabilities: of.Capabilities, Bound: of.Bound,
-		Seen: d.LastSeen.UTC().Truncate(time.Millisecond), Tools: setHash(d.Tools),
+		Seen: d.LastSeen.UTC().Truncate(time.Millisecond), Tools: setHash(d.Tools), Key: by,
 	})
 	steps = append(steps, documents.Put(deviceDoc+key, data, d.Life))
-	now := indexes(of)
+	now := indexes(of, by)
 	if was, err := documents.Decode[device](former, registry.ErrUnknownDevice); err == nil {
 		before := was.session(of.Tenant)
-		for _, index := range indexes(&before) {
+		for _, index := range indexes(&before, was.Key) {
 			if !slices.Contains(now, index) {
 				steps = append(steps, documents.Leave(index, key))
 			}
@@ -348,7 +370,7 @@ func (s *store) forgetSome(ctx context.Context, tenant, index string) (int, erro
 			steps = append(steps, documents.Leave(index, key), documents.Delete(ids[i]))
 			if d, err := documents.Decode[device](found[i], registry.ErrUnknownDevice); err == nil {
 				of := d.session(tenant)
-				for _, name := range indexes(&of) {
+				for _, name := range indexes(&of, d.Key) {
 					steps = append(steps, documents.Leave(name, key))
 				}
 			}

@@ -56,11 +56,11 @@ func (r runner) Execute(ctx context.Context, args json.RawMessage) (registry.Res
 	ctx, cancel := r.inTime(ctx)
 	defer cancel()
 	resources := policy.ResourcesOf(ctx)
-	place, err := r.running.Acquire(ctx, r.owner(r.perSession(p, resources)), 1)
+	release, err := r.place(ctx, agent.CallerOf(ctx).Owner().Identity, r.perSession(p, resources))
 	if err != nil {
 		return busy(err)
 	}
-	defer place.Release()
+	defer release()
 	w, err := r.workspace.Open(ctx)
 	if err != nil {
 		return registry.Result{}, err
@@ -74,12 +74,30 @@ func (r runner) Execute(ctx context.Context, args json.RawMessage) (registry.Res
 	return r.run(ctx, w, p)
 }
 
-// owner returns the owner of a command in the pool: its session, with at most most concurrent commands, and its tenant.
-func (s session) owner(most int) share.Owner {
+// place waits for a slot for a command: first of its session, which has most of them, then of its tenant and identity.
+// An identity may open many sessions: all of them share a quarter of the pod's slots, or what one session may have if
+// that is more. release returns the slot.
+func (s session) place(ctx context.Context, identity string, most int) (release func(), err error) {
 	id := s.id
 	id.Tenant = ""
-	return share.Owner{Tenant: s.id.Tenant, Identity: fmt.Sprintf("%+v", id), Most: int64(most)}
+	own := share.Owner{Tenant: s.id.Tenant, Identity: fmt.Sprintf("%+v", id), Most: int64(most)}
+	turn, err := s.turns.Acquire(ctx, own, 1)
+	if err != nil {
+		return nil, err
+	}
+	all := share.Owner{
+		Tenant: s.id.Tenant, Identity: identity, Most: int64(max(most, s.cfg.MaxCommands/identityPart)),
+	}
+	slot, err := s.running.Acquire(ctx, all, 1)
+	if err != nil {
+		turn.Release()
+		return nil, err
+	}
+	return func() { slot.Release(); turn.Release() }, nil
 }
+
+// identityPart is the divisor that gives the slots of an identity.
+const identityPart = 4
 
 // perSession returns the maximum number of concurrent commands of the session. A sandbox runs one command of a session
 // at a time. Further commands would only wait in it, and hold slots that other sessions need.
@@ -114,7 +132,7 @@ func busy(err error) (registry.Result, error) {
 	if !full && !errors.Is(err, errTimeout) && !errors.Is(err, context.DeadlineExceeded) {
 		return registry.Result{}, err
 	}
-	e := registry.Errorf(registry.CodeBusy, "This session, its tenant or the pod is at its limit of running "+
+	e := registry.Errorf(registry.CodeBusy, "This session, its user, its tenant or the pod is at its limit of running "+
 		"commands. Wait until some end.")
 	e.RetryAfter = time.Second
 	return registry.Result{}, e.With(registry.DispatchedNo)

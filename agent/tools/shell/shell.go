@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -47,8 +48,10 @@ type Config struct {
 	EnvNames []string       // variables that a call may set in mode allowlist
 	Limits   sandbox.Limits // of each command
 
-	MaxOutput   int // bytes kept of each output, head and tail; default: DefaultMaxOutput
-	MaxCommands int // concurrent on this pod, at most half for one tenant; default: DefaultMaxCommands
+	MaxOutput int // bytes kept of each output, head and tail; default: DefaultMaxOutput
+	// MaxCommands is how many commands run concurrently on this pod, at most half for one tenant and a quarter for one
+	// identity. Default: DefaultMaxCommands.
+	MaxCommands int
 
 	Running *share.Pool // slots of those commands; nil: NewRunning(MaxCommands)
 }
@@ -70,10 +73,11 @@ func Registration(cfg Config) (agent.Registration, error) {
 	if running == nil {
 		running = NewRunning(cfg.MaxCommands)
 	}
+	turns := share.New(share.Bounds{Pod: math.MaxInt32})
 	return agent.Registration{
 		Names: []string{"exec", "bash"}, State: agent.WorkspaceState(),
 		Make: func(sc agent.SessionContext) []agent.Tool {
-			s := session{cfg: cfg, running: running, id: sc.ID(), sandboxed: sc.Sandboxed, workspace: sc.Workspace}
+			s := session{cfg: cfg, running: running, turns: turns, id: sc.ID(), sandboxed: sc.Sandboxed, workspace: sc.Workspace}
 			return []agent.Tool{runner{s, execShell}, runner{s, bashShell}}
 		},
 	}, nil
@@ -99,6 +103,7 @@ func (c Config) check() error {
 type session struct {
 	cfg       Config
 	running   *share.Pool // slots of running commands
+	turns     *share.Pool // of each session, which its commands have before they wait for a slot
 	id        agent.SessionID
 	sandboxed bool
 	workspace agent.Workspace

@@ -3,6 +3,7 @@ package shell
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,14 +19,12 @@ func TestSlots(t *testing.T) {
 		of := func(tenant, conversation string) agent.SessionID {
 			return agent.SessionID{Tenant: tenant, Conversation: conversation}
 		}
+		turns := share.New(share.Bounds{Pod: 1000})
 		take := func(id agent.SessionID) (func(), error) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			place, err := running.Acquire(ctx, session{id: id}.owner(1), 1)
-			if err != nil {
-				return nil, err
-			}
-			return place.Release, nil
+			s := session{id: id, running: running, turns: turns}
+			return s.place(ctx, id.Conversation, 1)
 		}
 		var held []func()
 		for i, tt := range []struct {
@@ -62,6 +61,35 @@ func TestSlots(t *testing.T) {
 		}
 		if left := running.Stats(); left.Held != 0 || left.Waiting != 0 {
 			t.Errorf("kept: %+v", left)
+		}
+	})
+}
+
+// A user who opens many sessions keeps a quarter of the pod's slots. Other users of the tenant run commands, and the
+// user's waiting ones hold nothing.
+func TestSessionsOfAUserShareSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := Config{MaxCommands: DefaultMaxCommands}
+		running, turns := NewRunning(cfg.MaxCommands), share.New(share.Bounds{Pod: 1000})
+		held := make(map[string]int)
+		for _, user := range []string{"eve", "ann"} {
+			for i := range 2 * DefaultMaxCommands {
+				id := agent.SessionID{Tenant: "acme", Conversation: fmt.Sprint(user, i/2)}
+				s := session{cfg: cfg, id: id, running: running, turns: turns}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				release, err := s.place(ctx, user, defaultPerSession)
+				cancel()
+				if err == nil {
+					t.Cleanup(release)
+					held[user]++
+				}
+			}
+		}
+		if held["eve"] != DefaultMaxCommands/4 || held["ann"] != DefaultMaxCommands/4 {
+			t.Errorf("slots held: %v", held)
+		}
+		if n := turns.Stats().Held; n != DefaultMaxCommands/2 {
+			t.Errorf("%d turns of sessions are held", n)
 		}
 	})
 }

@@ -1,0 +1,104 @@
+package redisstore
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/internal/testkit"
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/documents"
+)
+
+// Pods of the previous release know one document for each device id, and one index of planned pushes of the fleet. What
+// they write is found, and they find what this release writes for the first user of an id.
+func TestWakesOfThePreviousReleaseAreFound(t *testing.T) {
+	t.Parallel()
+	s, ctx := storeOn(t, Options{}), t.Context()
+	space := documents.Space{Kind: "wakes"}
+	record := registry.WakeRecord{
+		User: "ann", Wake: registry.Wake{Kind: registry.WakeFCM, Token: "t"},
+		Plan: registry.WakePlan{Next: time.Now().Add(-time.Minute)},
+	}
+	old := func(steps ...documents.Step) {
+		t.Helper()
+		if done, err := documents.Commit(ctx, s.Documents(), space, steps...); err != nil || done.Refused > 0 {
+			t.Fatal(done, err)
+		}
+	}
+	old(documents.PutJSON("acme/phone", record, time.Hour),
+		documents.Join("due", "acme/phone", time.Millisecond, time.Hour))
+	old(documents.Join("due", "acme/gone", time.Millisecond, time.Hour)) // its registration has expired
+	ref := registry.WakeRef{Tenant: "acme", User: "ann", DeviceID: "phone"}
+	due := func() []registry.WakeRef { t.Helper(); return must[[]registry.WakeRef](t)(s.DueWakes(ctx, 100)) }
+	found := func() bool { return len(due()) > 0 } // once its millisecond has passed
+	testkit.Eventually(t, "the device is due", found)
+	if got := due(); !slices.Equal(got, []registry.WakeRef{ref}) {
+		t.Errorf("found %v", got)
+	}
+	if got := must[registry.WakeRecord](t)(s.WakeOf(ctx, ref)); got.Wake.Token != "t" {
+		t.Errorf("read %+v", got)
+	}
+	plan := func(next time.Time) {
+		t.Helper()
+		if err := s.PlanWake(ctx, ref, func(registry.WakeRecord) (registry.WakePlan, bool) {
+			return registry.WakePlan{Next: next}, true
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plan(time.Now().Add(-time.Second))
+	testkit.Eventually(t, "the device is due again", found)
+	left := must[[][]string](t)(s.Documents().Members(ctx,
+		documents.Query{Space: space, Index: "due", Due: true, Limit: 9},
+		documents.Query{Space: space, Index: "planned.acme", Limit: 9, Due: true}))
+	if !slices.Equal(left[0], []string{"acme/phone"}) || len(left[1]) != 1 {
+		t.Errorf("indexes have %q", left)
+	}
+
+	// A pod of the previous release sends the push, and does not know the new index.
+	record.Plan = registry.WakePlan{Last: time.Now()}
+	old(documents.PutJSON("acme/phone", record, time.Hour), documents.Leave("due", "acme/phone"))
+	if got := due(); len(got) != 0 {
+		t.Errorf("found %v", got)
+	}
+	left = must[[][]string](t)(s.Documents().Members(ctx,
+		documents.Query{Space: space, Index: "planned.acme", Limit: 9, Due: true}))
+	if len(left[0]) != 0 {
+		t.Errorf("the index has %q", left)
+	}
+}
+
+// Planned pushes are found in many tenants, and of a tenant that has more than one search reads.
+func TestDueWakesOfManyTenants(t *testing.T) {
+	t.Parallel()
+	s, ctx := storeOn(t, Options{}), t.Context()
+	var refs []registry.WakeRef
+	for i := range 520 { // more than are looked at at a time
+		refs = append(refs, registry.WakeRef{Tenant: fmt.Sprint("t", i), User: "ann", DeviceID: "phone"})
+	}
+	for i := range 60 { // more than are read of one of many tenants
+		refs = append(refs, registry.WakeRef{Tenant: "t7", User: fmt.Sprint("u", i), DeviceID: "phone"})
+	}
+	for _, ref := range refs {
+		r := registry.WakeRecord{Tenant: ref.Tenant, User: ref.User, DeviceID: ref.DeviceID}
+		if err := s.SetWake(ctx, r); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.PlanWake(ctx, ref, func(registry.WakeRecord) (registry.WakePlan, bool) {
+			return registry.WakePlan{Next: time.Now().Add(-time.Minute)}, true
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := make(map[registry.WakeRef]bool)
+	for n := 0; len(found) < len(refs); n++ {
+		if n == 100 {
+			t.Fatalf("%d of %d were found", len(found), len(refs))
+		}
+		for _, ref := range must[[]registry.WakeRef](t)(s.DueWakes(ctx, 200)) {
+			found[ref] = true
+		}
+	}
+}
