@@ -175,7 +175,7 @@ func TestAListThatFailsIsUsed(t *testing.T) {
 		case r.URL.Query().Has("list-type"):
 			page := `<ListBucketResult><Name>files</Name><IsTruncated>true</IsTruncated>` +
 				`<NextContinuationToken>t%[1]d</NextContinuationToken>`
-			if n := asked.Add(1); n == 2 { // the first is that of Open
+			if n := asked.Add(1); !r.URL.Query().Has("continuation-token") {
 				fmt.Fprintf(w, page+`<Contents><Key>%012d-a</Key><Size>1</Size></Contents>`+
 					`<Contents><Key>%012d-b</Key><Size>1</Size></Contents></ListBucketResult>`, n, 1, 2)
 			} else {
@@ -183,7 +183,7 @@ func TestAListThatFailsIsUsed(t *testing.T) {
 			}
 		}
 	}))
-	if err := s.sweep(t.Context(), time.Now()); err == nil || removed.Load() != 2 {
+	if err := s.sweep(t.Context(), time.Now()); err == nil || removed.Load() < 2 { // the service also sweeps by itself
 		t.Errorf("%d files were removed, %v", removed.Load(), err)
 	}
 }
