@@ -264,7 +264,8 @@ func TestWakesAreNotToldToOthers(t *testing.T) {
 		for _, frame := range []string{
 			`{"type":"connect","v":1,"device_id":"phone","capabilities":["wake"]}`,
 			`{"type":"register_tools","tools":[{"name":"of_` + user + `","parameters":{"type":"object"}}]}`,
-			`{"type":"register_wake","wake":{"kind":"webhook","url":"` + service.URL + `/` + user + `","min_interval_ms":1000}}`,
+			`{"type":"register_wake","wake":{"kind":"webhook","min_interval_ms":1000,"url":"` +
+				service.URL + `/` + user + `"}}`,
 		} {
 			if err := conn.WriteMessage(websocket.TextMessage, []byte(frame)); err != nil {
 				t.Fatal(err)

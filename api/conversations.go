@@ -132,11 +132,10 @@ func (h *handler) readName(c *gin.Context) (string, error) {
 func (h *handler) deleteSession(c *gin.Context, _ *params) error {
 	ctx := storeContext(c)
 	k, err := h.findSession(ctx, c)
-	if err == nil && !k.hasConversation() { // what a conversation stored has paid for the marks of its erasure
-		err = h.spendTitle(ctx, caller(c))
-	}
 	if err == nil {
-		err = h.end(ctx, k)
+		// What a conversation stored has paid for the marks of its erasure. Beyond the caller's budget, a session that
+		// stored nothing is only closed.
+		err = h.end(ctx, k, k.hasConversation() || h.spendTitle(ctx, caller(c)) == nil)
 	}
 	switch {
 	case errors.Is(err, registry.CodeNotConnected):
@@ -149,8 +148,8 @@ func (h *handler) deleteSession(c *gin.Context, _ *params) error {
 }
 
 // end ends a session. It closes the connection first, so that no further turn begins on it. What could fail the request
-// comes before that: a session without messages is not found again.
-func (h *handler) end(ctx context.Context, k knownSession) error {
+// comes before that: a session without messages is not found again. Without erase it only closes the connection.
+func (h *handler) end(ctx context.Context, k knownSession, erase bool) error {
 	if err := h.Ending(ctx, k.key); err != nil {
 		return err
 	}
@@ -160,6 +159,9 @@ func (h *handler) end(ctx context.Context, k knownSession) error {
 		if kicked != nil && (!k.hasConversation() || !errors.Is(kicked, registry.CodeNotConnected)) {
 			return kicked
 		}
+	}
+	if !erase {
+		return nil
 	}
 	if !k.info.Turn.IsZero() {
 		if err := h.Turns.Abort(ctx, k.key); err != nil {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,13 +20,15 @@ import (
 
 // kept is a fleet whose conversations a test writes itself.
 type kept struct {
+	erased *sync.Map // ids of sessions whose conversation was erased
 	*fleet
 	store registry.ConversationStore
 }
 
 func newKept(t *testing.T, s setup, auth auth.Authenticator) kept {
-	k := kept{}
+	k := kept{erased: new(sync.Map)}
 	s.change = func(c *api.Config) {
+		c.Ended = func(_ context.Context, key registry.Key) { k.erased.Store(key.Session, true) }
 		k.store = c.Conversations.(registry.ConversationStore)
 		if auth != nil {
 			c.Auth = auth
@@ -172,31 +175,35 @@ func TestSessionsAreRenamed(t *testing.T) {
 // A user who names sessions, and erases conversations that never began, gets a share of what a tenant may store.
 func TestNamesAndErasuresAreCounted(t *testing.T) {
 	const records = 4 // of one identity at once
-	for _, test := range []struct{ name, method, body string }{
-		{"names", http.MethodPut, `{"name":"x"}`},
-		{"erasures of nothing", http.MethodDelete, ""},
-	} {
-		t.Run(test.name, func(t *testing.T) {
+	for _, method := range []string{http.MethodPut, http.MethodDelete} {
+		t.Run(method, func(t *testing.T) {
 			k := newKept(t, setup{history: 4 * records * (8 << 10)}, byTenantAndUser{})
 			as := func(user, method, id string) reply {
-				return k.send(request{method: method, path: "/api/sessions/" + id, body: test.body,
+				return k.send(request{method: method, path: "/api/sessions/" + id, body: `{"name":"x"}`,
 					header: http.Header{"Authorization": {"Bearer " + registry.DefaultTenant + "/" + user}}})
 			}
-			own := func(user, id string) string {
+			own := func(user, id string) (string, *device) {
 				s := session(id)
 				s.UserID = user
-				k.connect(0, s, echo)
-				return id
+				return id, k.connect(0, s, echo)
 			}
 			for i := range records {
-				if r := as("eve", test.method, own("eve", fmt.Sprint("e", i))); r.status >= 300 {
+				id, _ := own("eve", fmt.Sprint("e", i))
+				if r := as("eve", method, id); r.status >= 300 {
 					t.Fatalf("record %d of eve: %d %s", i, r.status, r.body)
 				}
 			}
-			more := own("eve", "more")
-			wantProblem(as("eve", test.method, more), 429, registry.CodeRateLimited)
-			if r := as("ann", test.method, own("ann", "a")); r.status >= 300 {
-				t.Errorf("another user: %d %s", r.status, r.body)
+			id, more := own("eve", "more")
+			r := as("eve", method, id)
+			_, erased := k.erased.Load("more")
+			if method == http.MethodPut {
+				wantProblem(r, 429, registry.CodeRateLimited)
+			} else if r.status != 204 || erased ||
+				await(t, "the device to be closed", more.closed) != routing.CloseKicked {
+				t.Errorf("a session beyond the budget: %d %s, erased %v", r.status, r.body, erased)
+			}
+			if id, _ := own("ann", "a"); as("ann", method, id).status >= 300 {
+				t.Error("another user is refused")
 			}
 			k.talk("said", registry.Owner{UserID: "eve"})
 			if r := as("eve", http.MethodDelete, "said"); r.status != 204 {

@@ -42,7 +42,7 @@ func (h *handler) eraseUser(c *gin.Context, _ *params) error {
 	}
 	defer turn.Release()
 	r, err := h.Erasure.Erase(ctx, caller(c).Tenant, user, func(ctx context.Context, s erasure.Session) error {
-		return h.end(ctx, knownSession{key: s.Key, session: s.Connected, info: s.Conversation})
+		return h.end(ctx, knownSession{key: s.Key, session: s.Connected, info: s.Conversation}, true)
 	})
 	if ctx.Err() != nil && err != nil {
 		return registry.Errorf(registry.CodeBusy, "There is more to erase. Repeat the request.").RetryIn(time.Second)

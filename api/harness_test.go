@@ -125,9 +125,10 @@ func (f *fleet) open(p *routing.Pod, store registry.Store, s setup) *pod {
 		Calls: p.Calls, Directory: store, AuditLog: store, Credentials: store, Usage: store, Kicker: p.Hub, Defaults: store,
 		Policy: policy, Auth: auth.NewStaticToken(token),
 		Origins:       origins,
-		Conversations: store, Turns: p.Turns, History: p.History, Ready: p.Ready, MaxCallTimeout: time.Minute, States: store,
-		StreamGrace: testTimeout, // a busy machine changes no status
-		Log:         slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Conversations: store, Turns: p.Turns, History: p.History, Ready: p.Ready, States: store,
+		MaxCallTimeout: time.Minute,
+		StreamGrace:    testTimeout, // a busy machine changes no status
+		Log:            slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Device: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusUnauthorized)
 		}),

@@ -32,7 +32,9 @@ type viewers struct{}
 
 func (viewers) Authenticate(_ context.Context, _ *http.Request, token string) (auth.Identity, error) {
 	if token == "boss" {
-		return auth.Identity{Tenant: registry.DefaultTenant, Roles: auth.RoleApprover, Admin: true, Credential: "key:boss"}, nil
+		return auth.Identity{
+			Tenant: registry.DefaultTenant, Roles: auth.RoleApprover, Admin: true, Credential: "key:boss",
+		}, nil
 	}
 	return auth.Identity{
 		Tenant: registry.DefaultTenant, User: token, Roles: auth.RoleCaller, Credential: "key:" + token,

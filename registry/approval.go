@@ -258,8 +258,8 @@ type Grant struct {
 	ExpiresAt      time.Time `json:"expires_at"`
 }
 
-// Givers name who gave the grant, for MaxGrantsOfOne: the person or device, a device's stored credential, and the user of
-// a device. A device without a credential of its own can choose any id, and a user can have many devices.
+// Givers name who gave the grant, for MaxGrantsOfOne: the person or device, a device's stored credential, and the user
+// of a device. A device without a credential of its own can choose any id, and a user can have many devices.
 func (g *Grant) Givers() []string {
 	all := []string{g.GrantedBy}
 	if g.GivenWith == "" {

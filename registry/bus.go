@@ -47,7 +47,8 @@ type Envelope struct {
 	Args       JSON   `json:"args,omitzero"`
 	// Approved is Call.Approved. Pods of earlier releases ignore it: then the device asks.
 	Approved bool `json:"approved,omitempty"`
-	// UserID, with EnvelopeCall, is the caller's user, whose share of FARHAND_CALL_BYTES the log of the call spends from.
+	// UserID, with EnvelopeCall, is the caller's user, whose share of FARHAND_CALL_BYTES the log of the call spends
+	// from.
 	UserID string `json:"user,omitempty"`
 	// TimeoutMS is the time until the caller's deadline. It is a duration, because clocks of two machines disagree.
 	TimeoutMS int64  `json:"timeout_ms,omitempty"`

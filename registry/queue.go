@@ -112,7 +112,8 @@ type QueueStore interface {
 // tenant. It names the bound as its rule.
 func QueueFull(bound string) *Error {
 	names := map[string]string{
-		"device": "this device", "share": "this user, at this device,", "identity": "this caller", "tenant": "this tenant",
+		"device": "this device", "share": "this user, at this device,", "identity": "this caller",
+		"tenant": "this tenant",
 	}
 	e := Errorf(CodeBusy, "The call was not queued: %s has reached its limit of waiting calls, or of their bytes. "+
 		"Retry when some have run.", names[bound])

@@ -266,7 +266,8 @@ type Target struct {
 	UserID    string
 	Labels    map[string]string
 
-	// Bound restricts to sessions whose credentials name their device id. It comes from the gateway, not from the request.
+	// Bound restricts to sessions whose credentials name their device id. It comes from the gateway, not from the
+	// request.
 	Bound bool `json:"-"`
 
 	// Viewer is the calling user: sessions of other users do not exist for it. It comes from the caller's credentials,

@@ -222,8 +222,8 @@ type WakeStore interface {
 	// WakeOf returns the registration of a device, or ErrNoWake.
 	WakeOf(ctx context.Context, ref WakeRef) (WakeRecord, error)
 
-	// WakesOf returns the registrations of a device id of a tenant, one of each user, the first user's first. It returns
-	// those of at most 21 users.
+	// WakesOf returns the registrations of a device id of a tenant, one of each user, the first user's first. It
+	// returns those of at most 21 users.
 	WakesOf(ctx context.Context, tenant, deviceID string) ([]WakeRecord, error)
 
 	// PlanWake replaces the plan of a device by what plan returns, if that is true. If another pod changes the record
@@ -241,8 +241,8 @@ type WakeStore interface {
 // WakeRef names a device as its user, which may be empty, has registered it.
 type WakeRef struct{ Tenant, User, DeviceID string }
 
-// WakeRefOf returns the device of a Session.DeviceKey. bound: its credential names the id, and the key does not name the
-// user.
+// WakeRefOf returns the device of a Session.DeviceKey. bound: its credential names the id, and the key does not name
+// the user.
 func WakeRefOf(tenant, key string) (ref WakeRef, bound bool) {
 	t := TargetOfKey(key)
 	return WakeRef{Tenant: tenant, User: t.UserID, DeviceID: t.DeviceID}, t.Bound

@@ -203,8 +203,8 @@ func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 	}
 	if f.Labels != nil {
 		if full := c.budget.takeLabels(f.Labels); full != noSpender {
-			return fields.NewError(codeRateLimited, fmt.Sprintf("labels: %s changed too many in a short time; %d per second "+
-				"are allowed. Nothing was changed.", full, full.times(labelRate)))
+			return fields.NewError(codeRateLimited, fmt.Sprintf("labels: %s changed too many in a short time; %d per "+
+				"second are allowed. Nothing was changed.", full, full.times(labelRate)))
 		}
 	}
 	if err := c.local.Update(ctx, change); err != nil {

@@ -119,7 +119,8 @@ func (c *conn) showWaiting() {
 		room := c.server.cfg.MaxOutbound / 4 // a device is closed as slow if its outbox is full
 		for _, a := range waiting {
 			frame := approvalRequestFrame(a)
-			if room -= len(frame); room < 0 || c.ending() != closeNone || c.budget.takeListing(len(frame)) != noSpender {
+			room -= len(frame)
+			if room < 0 || c.ending() != closeNone || c.budget.takeListing(len(frame)) != noSpender {
 				return
 			}
 			if err := c.send(frame); err != nil {

@@ -99,16 +99,16 @@ func TestUnusableAnswers(t *testing.T) {
 
 // The log says where in the answer the problem is, also in the parts, which are read apart.
 func TestUnusablePartsAreNamed(t *testing.T) {
-	for text, want := range map[string]string{
-		`{"decision":"modify","result":{"parts":[{"index":"0"}]}}`:       "result.parts: \\\"/0/index\\\" has the wrong type",
-		`{"decision":"modify","result":{"parts":[{"index":0,"x":"y"}]}}`: "result.parts: must be one JSON object without",
-		`{"decision":"modify","result":{"parts":[{"index":-1}]}}`:        "result.parts: each must have",
+	for parts, want := range map[string]string{
+		`[{"index":"0"}]`:       "result.parts: \\\"/0/index\\\" has the wrong type",
+		`[{"index":0,"x":"y"}]`: "result.parts: must be one JSON object without",
+		`[{"index":-1}]`:        "result.parts: each must have",
 	} {
-		closed, log := open(t, serve(t, say(text)).URL, nil)
+		closed, log := open(t, serve(t, say(`{"decision":"modify","result":{"parts":`+parts+`}}`)).URL, nil)
 		_, err := after(t, closed, registry.Result{Success: true, Output: canary})
 		wantStopped(t, err)
 		if logged := log.String(); !strings.Contains(logged, want) {
-			t.Errorf("%s: logged %s", text, logged)
+			t.Errorf("%s: logged %s", parts, logged)
 		}
 	}
 }

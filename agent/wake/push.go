@@ -37,7 +37,7 @@ func Outcomes() []Outcome { return []Outcome{Sent, Gone, Retry, Refused} }
 // result is the outcome of a push.
 type result struct {
 	outcome    Outcome
-	reason     string        // of an outcome that is not sent; for the device's user: it reveals nothing of this network
+	reason     string        // of an outcome that is not sent, for the device's user; nothing of this network
 	cause      error         // of a reason that says less, for the log of the operator
 	retryAfter time.Duration // that the push service asked for
 }

@@ -57,7 +57,8 @@ func TestReasonsRevealNothing(t *testing.T) {
 		{silent.URL, reasonTimeout, true},
 	} {
 		s, err := New(Config{
-			Store: memory.New(memory.Options{}), Settings: Settings{WebhookSecret: webhookSecret}, AllowPrivate: c.private,
+			Store: memory.New(memory.Options{}), Settings: Settings{WebhookSecret: webhookSecret},
+			AllowPrivate: c.private,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -66,13 +67,15 @@ func TestReasonsRevealNothing(t *testing.T) {
 		if c.want == reasonTimeout {
 			s.clients[0].Timeout = 100 * time.Millisecond
 		}
-		res := s.push(t.Context(), registry.WakeRecord{Wake: registry.Wake{Kind: registry.WakeWebhook, URL: c.url}}, Need{})
+		hook := registry.Wake{Kind: registry.WakeWebhook, URL: c.url}
+		res := s.push(t.Context(), registry.WakeRecord{Wake: hook}, Need{})
 		if res.reason != c.want || res.logged() == "" || res.outcome != Retry {
 			t.Errorf("%s: %+v", c.url, res)
 		}
 	}
 	inner := failure(errors.New("dial tcp 10.1.2.3:22: refused"))
-	if res := failure(&serviceError{"access token: " + inner.reason, inner.cause}); strings.Contains(res.reason, "10.") ||
+	res := failure(&serviceError{"access token: " + inner.reason, inner.cause})
+	if strings.Contains(res.reason, "10.") ||
 		!strings.HasPrefix(res.reason, "access token: ") || !strings.Contains(res.logged(), "10.1.2.3") {
 		t.Errorf("%+v", res)
 	}

@@ -2,8 +2,8 @@
 --
 -- KEYS as in queue_base
 -- ARGV 1 call, 2 device, 3 identity, 4 life in ms, 5 life of the keys in ms, 6 request, then limits of calls and of
---      bytes: 7 and 8 of the device, 9 and 10 of the identity, 11 and 12 of the tenant, 13 and 14 of the identity's share
---      of the device
+--      bytes: 7 and 8 of the device, 9 and 10 of the identity, 11 and 12 of the tenant, 13 and 14 of the identity
+--      at the device
 -- Returns {place, when it expires in ms} as texts, or {'0', the bound that is reached}.
 
 local id, device, identity, size = ARGV[1], ARGV[2], ARGV[3], #ARGV[6]
@@ -16,8 +16,8 @@ if not head then
   if full(waiting, bytes, 7) then
     return {'0', 'device'}
   end
-  -- The calls of an identity at a device have no sum: a pod of an older version would not keep it. They are read only if
-  -- they may exceed the share.
+  -- The calls of an identity at a device have no sum: a pod of an older version would not keep it. They are read only
+  -- if they may exceed the share.
   if identity ~= '-' and full(waiting, bytes, 13) and full(sum('in ' .. identity), sum('ib ' .. identity), 13) then
     local n, own, ids = 0, 0, call('ZRANGE', KEYS[4], 0, -1)
     for i = 1, #ids, 100 do

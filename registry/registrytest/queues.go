@@ -264,7 +264,8 @@ var sleepingTests = []subtest{
 			if i%2 == 0 {
 				id = "lamp" // each of another user
 			}
-			devices = append(devices, f.knownDevice(id, func(s *registry.Session) { s.UserID = fmt.Sprint("eve", i%100) }))
+			user := fmt.Sprint("eve", i%100)
+			devices = append(devices, f.knownDevice(id, func(s *registry.Session) { s.UserID = user }))
 		}
 		f.must(f.store.RememberDevices(f.ctx, devices))
 		site := map[string]string{"site": "vienna"}

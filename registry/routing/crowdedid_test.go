@@ -22,7 +22,8 @@ func named(session, user, device string, bound bool) func(*registry.Session) {
 func TestADeviceIsFoundAmongManyOfItsID(t *testing.T) {
 	pod := startPod(t, memory.New(memory.Options{}), "a")
 	for i := range maxOneDevice + 20 {
-		connect(t, pod, deafConn{}, named(fmt.Sprint("copy", i), fmt.Sprint("eve", i%2), "lamp", false), testTool(t, "other"))
+		copied := named(fmt.Sprint("copy", i), fmt.Sprint("eve", i%2), "lamp", false)
+		connect(t, pod, deafConn{}, copied, testTool(t, "other"))
 	}
 	connect(t, pod, deafConn{}, named("real", "anna", "lamp", true))
 	resolve := func(tool, viewer string) (registry.Route, error) {
@@ -74,9 +75,9 @@ func TestASleepingDeviceIsFoundAmongMany(t *testing.T) {
 			Key: registry.Key{Tenant: "t", Session: "s-" + id}, DeviceID: id, UserID: user, Bound: bound,
 			Labels: map[string]string{"room": "kitchen"},
 		}
-		if err := store.RememberDevices(t.Context(), []registry.DeviceMemory{{Life: time.Hour, KnownDevice: registry.KnownDevice{
-			Session: s, Tools: []registry.ToolSpec{testTool(t, tool)}, LastSeen: time.Now(),
-		}}}); err != nil {
+		known := registry.KnownDevice{Session: s, Tools: []registry.ToolSpec{testTool(t, tool)}, LastSeen: time.Now()}
+		device := registry.DeviceMemory{Life: time.Hour, KnownDevice: known}
+		if err := store.RememberDevices(t.Context(), []registry.DeviceMemory{device}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -95,7 +96,8 @@ func TestASleepingDeviceIsFoundAmongMany(t *testing.T) {
 		{registry.Target{DeviceID: "lamp"}, "ben"},
 		{registry.Target{DeviceID: "lamp", Viewer: "ben"}, "ben"},
 	} {
-		if d, err := pod.Queue.Known(t.Context(), "t", "tool", test.target); err != nil || d.Session.UserID != test.want {
+		d, err := pod.Queue.Known(t.Context(), "t", "tool", test.target)
+		if err != nil || d.Session.UserID != test.want {
 			t.Errorf("%+v: %q of %q, %v", test.target, d.Session.DeviceID, d.Session.UserID, err)
 		}
 	}

@@ -160,8 +160,8 @@ func (q *Queue) Known(
 const maxKnownPages = 16
 
 // knownWith returns the known devices that match a target and offer a tool, at most maxCandidates or a page more. any
-// reports whether any device matches. A device whose credential names the id of the target is the only match: others may
-// have chosen the id.
+// reports whether any device matches. A device whose credential names the id of the target is the only match: others
+// may have chosen the id.
 func (q *Queue) knownWith(
 	ctx context.Context, tenant, tool string, target registry.Target,
 ) (known []registry.KnownDevice, any bool, err error) {

@@ -165,11 +165,11 @@ func (l *LocalSession) shareLocked(f *inFlightCall) error {
 	}
 	switch {
 	case calls > 0 && calls >= most:
-		return registry.Errorf(registry.CodeBusy, "The device already has %d calls of this user in flight, half of what "+
-			"it takes. Wait for some to finish.", calls).RetryIn(time.Second).With(registry.DispatchedNo)
+		return registry.Errorf(registry.CodeBusy, "The device already has %d calls of this user in flight, half of "+
+			"what it takes. Wait for some to finish.", calls).RetryIn(time.Second).With(registry.DispatchedNo)
 	case f.turn != nil && turns > 0 && turns >= ordered:
-		return registry.Errorf(registry.CodeBusy, "The device already has %d ordered calls of this user, half of what it "+
-			"takes. Wait for some to finish.", turns).RetryIn(time.Second).With(registry.DispatchedNo)
+		return registry.Errorf(registry.CodeBusy, "The device already has %d ordered calls of this user, half of "+
+			"what it takes. Wait for some to finish.", turns).RetryIn(time.Second).With(registry.DispatchedNo)
 	}
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/farhand/farhand/registry/memory"
 )
 
-// A user gets half of the calls in flight of a device, and half of the ordered ones, from any pod. Another user gets the
-// rest. The device's own user, and callers without a user, may take all.
+// A user gets half of the calls in flight of a device, and half of the ordered ones, from any pod. Another user gets
+// the rest. The device's own user, and callers without a user, may take all.
 func TestCallsOfADeviceAreShared(t *testing.T) {
 	store := memory.New(memory.Options{})
 	few := func(cfg *PodConfig) { cfg.MaxInFlight = 8 }

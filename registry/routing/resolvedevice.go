@@ -7,8 +7,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// searchDevice chooses a session with a device id that offers the tool. If there are sessions whose credentials name the
-// id, only these count, also if they do not offer the tool: any device may have chosen the id.
+// searchDevice chooses a session with a device id that offers the tool. If there are sessions whose credentials name
+// the id, only these count, also if they do not offer the tool: any device may have chosen the id.
 func (r *Router) searchDevice(ctx context.Context, q registry.Query, sel registry.Select) (choice, error) {
 	ctx, cancel := inTime(ctx)
 	defer cancel()

@@ -251,9 +251,9 @@ const (
 	maxReads   = 20  // round trips of one page
 )
 
-// KnownDevices implements registry.SleepingStore. An index may still have a device that has changed, and has devices that
-// do not match the whole target: the documents decide. A page goes on until it is full, so that others' devices do not
-// use it up, but its work has a bound.
+// KnownDevices implements registry.SleepingStore. An index may still have a device that has changed, and has devices
+// that do not match the whole target: the documents decide. A page goes on until it is full, so that others' devices do
+// not use it up, but its work has a bound.
 func (s *store) KnownDevices(
 	ctx context.Context, q registry.KnownQuery,
 ) (known []registry.KnownDevice, next int, err error) {

@@ -56,7 +56,7 @@ func (r runner) Execute(ctx context.Context, args json.RawMessage) (registry.Res
 	ctx, cancel := r.inTime(ctx)
 	defer cancel()
 	resources := policy.ResourcesOf(ctx)
-	release, err := r.place(ctx, agent.CallerOf(ctx).Owner().Identity, r.perSession(p, resources))
+	release, err := r.place(ctx, agent.CallerOf(ctx).User, r.perSession(p, resources))
 	if err != nil {
 		return busy(err)
 	}
@@ -74,10 +74,10 @@ func (r runner) Execute(ctx context.Context, args json.RawMessage) (registry.Res
 	return r.run(ctx, w, p)
 }
 
-// place waits for a slot for a command: first of its session, which has most of them, then of its tenant and identity.
-// An identity may open many sessions: all of them share a quarter of the pod's slots, or what one session may have if
-// that is more. release returns the slot.
-func (s session) place(ctx context.Context, identity string, most int) (release func(), err error) {
+// place waits for a slot for a command: first of its session, which has most of them, then of its tenant and user. All
+// sessions of a user share a quarter of the pod's slots, or what one session may have if that is more. Callers without
+// a user may call for many: they have the tenant's share. release returns the slot.
+func (s session) place(ctx context.Context, user string, most int) (release func(), err error) {
 	id := s.id
 	id.Tenant = ""
 	own := share.Owner{Tenant: s.id.Tenant, Identity: fmt.Sprintf("%+v", id), Most: int64(most)}
@@ -86,7 +86,7 @@ func (s session) place(ctx context.Context, identity string, most int) (release 
 		return nil, err
 	}
 	all := share.Owner{
-		Tenant: s.id.Tenant, Identity: identity, Most: int64(max(most, s.cfg.MaxCommands/identityPart)),
+		Tenant: s.id.Tenant, Identity: user, Most: int64(max(most, s.cfg.MaxCommands/userPart)),
 	}
 	slot, err := s.running.Acquire(ctx, all, 1)
 	if err != nil {
@@ -96,8 +96,8 @@ func (s session) place(ctx context.Context, identity string, most int) (release 
 	return func() { slot.Release(); turn.Release() }, nil
 }
 
-// identityPart is the divisor that gives the slots of an identity.
-const identityPart = 4
+// userPart is the divisor that gives the slots of a user.
+const userPart = 4
 
 // perSession returns the maximum number of concurrent commands of the session. A sandbox runs one command of a session
 // at a time. Further commands would only wait in it, and hold slots that other sessions need.

@@ -77,7 +77,9 @@ func Registration(cfg Config) (agent.Registration, error) {
 	return agent.Registration{
 		Names: []string{"exec", "bash"}, State: agent.WorkspaceState(),
 		Make: func(sc agent.SessionContext) []agent.Tool {
-			s := session{cfg: cfg, running: running, turns: turns, id: sc.ID(), sandboxed: sc.Sandboxed, workspace: sc.Workspace}
+			s := session{
+				cfg: cfg, running: running, turns: turns, id: sc.ID(), sandboxed: sc.Sandboxed, workspace: sc.Workspace,
+			}
 			return []agent.Tool{runner{s, execShell}, runner{s, bashShell}}
 		},
 	}, nil
