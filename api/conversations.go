@@ -73,19 +73,24 @@ func (h *handler) describe(ctx context.Context, key registry.Key) (registry.Conv
 	return infos[0], nil
 }
 
-// titleCost is what a name, or the marks of an erasure, count for in the budget of conversations, in bytes. It is more
-// than they take: at the default of FARHAND_HISTORY_BYTES, an identity can store 32,768 in FARHAND_HISTORY_TTL, and the
-// in-memory store keeps up to 50,000 conversations of a tenant.
-const titleCost = 8 << 10
+// What counts in the budget of conversations beside their messages, in bytes.
+const (
+	// nameCost is more than a name takes: at the default of FARHAND_HISTORY_BYTES, an identity can store 32,768 in
+	// FARHAND_HISTORY_TTL, and the in-memory store keeps up to 50,000 conversations of a tenant.
+	nameCost = 8 << 10
+	// eraseCost is about what the erasure of a session without a conversation stores: that it was erased, for its tools,
+	// files and places. A conversation has paid for that with its first message.
+	eraseCost = 1 << 10
+)
 
-// spendTitle spends the cost of a name, or of the marks of an erasure. A stored one counts again, because each of them
-// extends the life of what is stored.
-func (h *handler) spendTitle(ctx context.Context, who auth.Identity) error {
+// spend spends bytes of the caller's budget of conversations. A name or erasure that is stored already counts again,
+// because each extends the life of what is stored.
+func (h *handler) spend(ctx context.Context, who auth.Identity, bytes int) error {
 	by := who.Owner()
 	if who.Scope() == "" { // callers with the shared token use the budget of the tenant, as in turns
 		by.Identity = ""
 	}
-	return h.History.Begin(ctx, by, titleCost)
+	return h.History.Begin(ctx, by, bytes)
 }
 
 // renameSession sets the name of a session's conversation, even before its first message.
@@ -97,7 +102,7 @@ func (h *handler) renameSession(c *gin.Context, _ *params) error {
 	ctx := storeContext(c)
 	k, err := h.findSession(ctx, c)
 	if err == nil {
-		err = h.spendTitle(ctx, caller(c))
+		err = h.spend(ctx, caller(c), nameCost)
 	}
 	if err == nil {
 		err = h.Conversations.NameConversation(ctx, k.key, name)
@@ -133,9 +138,15 @@ func (h *handler) deleteSession(c *gin.Context, _ *params) error {
 	ctx := storeContext(c)
 	k, err := h.findSession(ctx, c)
 	if err == nil {
-		// What a conversation stored has paid for the marks of its erasure. Beyond the caller's budget, a session that
-		// stored nothing is only closed.
-		err = h.end(ctx, k, k.hasConversation() || h.spendTitle(ctx, caller(c)) == nil)
+		var unpaid error
+		if !k.hasConversation() {
+			unpaid = h.spend(ctx, caller(c), eraseCost)
+		}
+		if err = h.end(ctx, k, unpaid == nil); err == nil && unpaid != nil { // closing a connection is never refused
+			told := *registry.AsError(unpaid)
+			told.Message = "The connection was closed, but the state of its tools was not erased. " + told.Message
+			err = &told
+		}
 	}
 	switch {
 	case errors.Is(err, registry.CodeNotConnected):

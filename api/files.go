@@ -166,15 +166,16 @@ func newTransfers(what string) *transfers {
 }
 
 // fileOwner returns who shares the transfers of a file: its user, else its device, else its session, which may be that
-// of one of many devices with a common credential. What a caller uploads counts with the files of its user.
+// of one of many devices with a common credential. A file that a caller without a user uploads shares with no other:
+// the caller may serve many.
 func fileOwner(b registry.Blob) share.Owner {
 	who := "session:" + b.SessionID
-	if key, ofCaller := registry.UploaderOf(b.SessionID); ofCaller {
-		who = key
+	if _, ofCaller := registry.UploaderOf(b.SessionID); ofCaller {
+		who = "file:" + b.Digest
 	}
 	switch {
 	case b.Owner.User != "":
-		who = registry.Requester{User: b.Owner.User}.Key()
+		who = "user:" + b.Owner.User
 	case b.Owner.Device != "":
 		who = "device:" + b.Owner.Device
 	}

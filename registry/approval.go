@@ -259,8 +259,12 @@ type Grant struct {
 }
 
 // Givers name who gave the grant, for MaxGrantsOfOne: the person or device, a device's stored credential, and the user
-// of a device. A device without a credential of its own can choose any id, and a user can have many devices.
+// of a device. A device without a credential of its own can choose any id, and a user can have many devices. An approver
+// who has only a key or the shared token may decide for many people, and has none.
 func (g *Grant) Givers() []string {
+	if g.GivenWith == "" && (g.GrantedBy == "token" || strings.HasPrefix(g.GrantedBy, "key:")) {
+		return nil
+	}
 	all := []string{g.GrantedBy}
 	if g.GivenWith == "" {
 		return all

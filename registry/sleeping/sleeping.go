@@ -14,6 +14,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/farhand/farhand/internal/cache"
@@ -67,10 +68,11 @@ type device struct {
 	Key          string            `json:"key,omitempty"`   // keyOf
 }
 
-// keyOf returns a name for the identity that counts a device: it has no user, and the device chose its id. Empty for
-// others.
+// keyOf returns a name for the stored credential that counts a device: it has no user, and the device chose its id.
+// Empty for others, such as devices with the shared token, which may serve a fleet.
 func keyOf(d *registry.DeviceMemory) string {
-	if d.Session.Bound || d.Session.UserID != "" || d.Identity == "" {
+	stored := strings.HasPrefix(d.Identity, "key:") || strings.HasPrefix(d.Identity, "device:")
+	if d.Session.Bound || d.Session.UserID != "" || !stored {
 		return ""
 	}
 	sum := sha256.Sum256([]byte(d.Identity))
