@@ -287,12 +287,15 @@ func neededFor(ctx context.Context, store registry.Store, r registry.WakeRecord)
 	if r.User == "" {
 		target.Viewer = registry.NoUser
 	}
-	connected, _, err := store.List(ctx, registry.Query{Tenant: r.Tenant, Target: target, Limit: 1})
-	if err != nil || len(connected) > 0 && !connected[0].Session.InBackground() {
-		return need, err
-	}
 	known, _, err := store.KnownDevices(ctx, registry.KnownQuery{Tenant: r.Tenant, Target: target})
 	if err != nil {
+		return need, err
+	}
+	for i := range known { // a session that only chose the id is another device
+		target.Bound = target.Bound || known[i].Session.Bound
+	}
+	connected, _, err := store.List(ctx, registry.Query{Tenant: r.Tenant, Target: target, Limit: 1})
+	if err != nil || len(connected) > 0 && !connected[0].Session.InBackground() {
 		return need, err
 	}
 	for i := range known {

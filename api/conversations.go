@@ -78,8 +78,8 @@ const (
 	// nameCost is more than a name takes: at the default of FARHAND_HISTORY_BYTES, an identity can store 32,768 in
 	// FARHAND_HISTORY_TTL, and the in-memory store keeps up to 50,000 conversations of a tenant.
 	nameCost = 8 << 10
-	// eraseCost is about what the erasure of a session without a conversation stores: that it was erased, for its tools,
-	// files and places. A conversation has paid for that with its first message.
+	// eraseCost is about what the erasure of a session without a conversation stores: that it was erased, for its
+	// tools, files and places. A conversation has paid for that with its first message.
 	eraseCost = 1 << 10
 )
 
@@ -161,8 +161,10 @@ func (h *handler) deleteSession(c *gin.Context, _ *params) error {
 // end ends a session. It closes the connection first, so that no further turn begins on it. What could fail the request
 // comes before that: a session without messages is not found again. Without erase it only closes the connection.
 func (h *handler) end(ctx context.Context, k knownSession, erase bool) error {
-	if err := h.Ending(ctx, k.key); err != nil {
-		return err
+	if erase {
+		if err := h.Ending(ctx, k.key); err != nil {
+			return err
+		}
 	}
 	var kicked error
 	if k.session != nil {

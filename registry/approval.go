@@ -259,8 +259,8 @@ type Grant struct {
 }
 
 // Givers name who gave the grant, for MaxGrantsOfOne: the person or device, a device's stored credential, and the user
-// of a device. A device without a credential of its own can choose any id, and a user can have many devices. An approver
-// who has only a key or the shared token may decide for many people, and has none.
+// of a device. A device without a credential of its own can choose any id, and a user can have many devices. An
+// approver who has only a key or the shared token may decide for many people, and has none.
 func (g *Grant) Givers() []string {
 	if g.GivenWith == "" && (g.GrantedBy == "token" || strings.HasPrefix(g.GrantedBy, "key:")) {
 		return nil
@@ -269,7 +269,7 @@ func (g *Grant) Givers() []string {
 	if g.GivenWith == "" {
 		return all
 	}
-	if strings.HasPrefix(g.GivenWith, "key:") || strings.HasPrefix(g.GivenWith, "device:") {
+	if IsStoredCredential(g.GivenWith) {
 		all = append(all, "with "+g.GivenWith)
 	}
 	if g.Owner != "" {

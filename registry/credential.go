@@ -336,3 +336,9 @@ type ChangePage struct {
 	Changes []CredentialChange
 	Last    int64 // Seq of the last change of the whole log, possibly slightly out of date; zero: none
 }
+
+// IsStoredCredential reports whether the name of an identity in quotas is that of an API key or of a device's
+// credential. Holders of the shared token are one identity, and may be a fleet.
+func IsStoredCredential(identity string) bool {
+	return strings.HasPrefix(identity, "key:") || strings.HasPrefix(identity, "device:")
+}

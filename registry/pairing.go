@@ -182,6 +182,9 @@ type PairingStore interface {
 	// another, and for an unknown or expired code, it fails with ErrNoSetup.
 	UseSetup(ctx context.Context, digest, deviceID string) (Setup, error)
 
+	// VoidSetups forgets the setup codes of a tenant that a device has used.
+	VoidSetups(ctx context.Context, tenant, deviceID string) error
+
 	// PairSetup notes the credential that the node of a setup code has, empty if none. For an unknown or expired code
 	// it fails with ErrNoSetup.
 	PairSetup(ctx context.Context, digest, credential string) error

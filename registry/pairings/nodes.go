@@ -160,6 +160,34 @@ func (s store) UseSetup(ctx context.Context, digest, deviceID string) (c registr
 	return c, nil
 }
 
+// VoidSetups implements registry.PairingStore.
+func (s store) VoidSetups(ctx context.Context, tenant, deviceID string) error {
+	index := setupsIndex + tenant
+	made, err := s.docs.Members(ctx, documents.Query{Space: requests(), Index: index, Limit: registry.MaxSetups})
+	if err != nil || len(made[0]) == 0 {
+		return err
+	}
+	refs := make([]documents.Ref, len(made[0]))
+	for i, digest := range made[0] {
+		refs[i] = requests().Ref(setupID + digest)
+	}
+	found, err := s.docs.Read(ctx, refs...)
+	if err != nil {
+		return err
+	}
+	for i := range found {
+		c, err := documents.Decode[registry.Setup](found[i], registry.ErrNoSetup)
+		if err != nil || c.UsedBy != deviceID {
+			continue // it has expired, or is another device's
+		}
+		if _, err := documents.Commit(ctx, s.docs, requests(), documents.Delete(setupID+c.Digest),
+			documents.Leave(index, c.Digest), documents.Leave(index+"/"+c.By+"/"+c.ByUser, c.Digest)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // PairSetup implements registry.PairingStore.
 func (s store) PairSetup(ctx context.Context, digest, credential string) error {
 	pair := func(stored registry.Setup, _ documents.Document) ([]documents.Step, error) {

@@ -199,6 +199,10 @@ var nodePairingTests = []subtest{
 		if got, err := f.store.UseSetup(f.ctx, second.Digest, "node"); err != nil || got.Credential != "" {
 			f.Errorf("before the node is paired again: %+v, %v", got, err)
 		}
+		f.must(f.store.VoidSetups(f.ctx, f.tenant, "another node"))
+		if _, err := f.store.UseSetup(f.ctx, second.Digest, "node"); err != nil {
+			f.Errorf("after another node's codes were voided: %v", err)
+		}
 		f.wantCode(f.store.PairSetup(f.ctx, "unknown", "c1"), registry.CodeNotFound)
 		if _, err := f.store.UseSetup(f.ctx, "unknown", "node"); !errors.Is(err, registry.CodeNotFound) {
 			f.Errorf("an unknown code: %v", err)
@@ -210,6 +214,13 @@ var nodePairingTests = []subtest{
 		}
 		if _, err := f.store.CreateSetup(f.ctx, f.setup(), pairingTTL); !errors.Is(err, registry.ErrManySetups) {
 			f.Errorf("one more: %v", err)
+		}
+		f.must(f.store.VoidSetups(f.ctx, f.tenant, "node")) // makes room
+		if _, err := f.store.UseSetup(f.ctx, second.Digest, "node"); !errors.Is(err, registry.CodeNotFound) {
+			f.Errorf("a void code: %v", err)
+		}
+		if _, err := f.store.CreateSetup(f.ctx, f.setup(), pairingTTL); err != nil {
+			f.Errorf("in place of a void one: %v", err)
 		}
 		another := f.setup()
 		another.ByUser = "bob"

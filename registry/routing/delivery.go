@@ -101,8 +101,12 @@ func (q *Queue) here(l *LocalSession, device string) bool {
 
 // drain gives a device the calls that wait for it until the queue is empty, or the device has left.
 func (q *Queue) drain(l *LocalSession, device string) {
-	// A user can have any number of devices that do not end their calls.
-	slot, err := q.slots.Acquire(q.ctx, share.Owner{Tenant: l.key.Tenant, Identity: l.owner().UserID}, 1)
+	// A user, and a key without a user, can have any number of devices that do not end their calls.
+	by := share.Owner{Tenant: l.key.Tenant, Identity: l.owner().UserID}
+	if key := l.conn.Owner().Identity; by.Identity == "" && registry.IsStoredCredential(key) {
+		by.Identity = key
+	}
+	slot, err := q.slots.Acquire(q.ctx, by, 1)
 	if err != nil {
 		return // the next refresh looks again
 	}

@@ -157,7 +157,7 @@ func (q *Queue) Known(
 }
 
 // maxKnownPages is how many pages of known devices one call looks at.
-const maxKnownPages = 16
+const maxKnownPages = 2
 
 // knownWith returns the known devices that match a target and offer a tool, at most maxCandidates or a page more. any
 // reports whether any device matches. A device whose credential names the id of the target is the only match: others

@@ -13,8 +13,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/farhand/farhand/internal/cache"
@@ -71,8 +71,7 @@ type device struct {
 // keyOf returns a name for the stored credential that counts a device: it has no user, and the device chose its id.
 // Empty for others, such as devices with the shared token, which may serve a fleet.
 func keyOf(d *registry.DeviceMemory) string {
-	stored := strings.HasPrefix(d.Identity, "key:") || strings.HasPrefix(d.Identity, "device:")
-	if d.Session.Bound || d.Session.UserID != "" || !stored {
+	if d.Session.Bound || d.Session.UserID != "" || !registry.IsStoredCredential(d.Identity) {
 		return ""
 	}
 	sum := sha256.Sum256([]byte(d.Identity))
@@ -241,8 +240,9 @@ func indexFor(t registry.Target) string {
 	case t.UserID != "":
 		return userIndex + t.UserID
 	}
-	for key, value := range t.Labels {
-		return labelIndex + key + "=" + value
+	if len(t.Labels) > 0 { // of several, the same in each read: KnownQuery.Skip counts in it
+		key := slices.Min(slices.Collect(maps.Keys(t.Labels)))
+		return labelIndex + key + "=" + t.Labels[key]
 	}
 	return allIndex
 }
@@ -250,7 +250,7 @@ func indexFor(t registry.Target) string {
 // Limits of a search.
 const (
 	readAtOnce = 100 // devices that are read in one round trip, at least
-	maxReads   = 20  // round trips of one page
+	maxReads   = 10  // round trips of one page
 )
 
 // KnownDevices implements registry.SleepingStore. An index may still have a device that has changed, and has devices

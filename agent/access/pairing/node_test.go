@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -416,6 +417,41 @@ func TestASetupCodeWorksAfterTheStoreFailed(t *testing.T) {
 				t.Errorf("devices: %+v, %v", devices, err)
 			}
 		})
+	}
+}
+
+// A node that uses its setup code again and again, while its device is revoked, is not paired afterwards.
+func TestARepeatedSetupCodeDoesNotOutliveARevocation(t *testing.T) {
+	for range 20 {
+		f := newNodes(t)
+		made, err := f.MakeSetup(t.Context(), approver("ann"), pairing.SetupRequest{})
+		f.must(err)
+		n := f.node(func(n *pairing.Node) { n.BootstrapToken = made.Secret })
+		_, err = f.admit(n)
+		f.must(err)
+		var repeating sync.WaitGroup
+		for range 3 {
+			repeating.Go(func() {
+				for err := error(nil); err == nil || !errors.As(err, new(*pairing.NodeRefused)); {
+					_, err = f.admit(n)
+				}
+			})
+		}
+		ended := make(chan struct{})
+		go func() { repeating.Wait(); close(ended) }()
+		for more := true; more; {
+			err := f.Revoke(t.Context(), approver("ann"), n.DeviceID) // not found: between two credentials
+			select {
+			case <-ended:
+				more = false
+			default:
+				more = err != nil
+			}
+		}
+		<-ended
+		if devices, _, err := f.Devices(t.Context(), admin(), "", 0); err != nil || len(devices) != 0 {
+			t.Fatalf("devices after the revocation: %+v, %v", devices, err)
+		}
 	}
 }
 

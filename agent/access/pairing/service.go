@@ -325,7 +325,18 @@ func (s *Service) Revoke(ctx context.Context, by Approver, id string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.cfg.Store.RevokeCredential(ctx, c.Tenant, c.ID); err != nil {
+	// First, so that the device cannot pair itself again meanwhile with the code that it has.
+	if err := s.cfg.Store.VoidSetups(ctx, c.Tenant, c.DeviceID); err != nil {
+		return err
+	}
+	_, err = s.cfg.Store.RevokeCredential(ctx, c.Tenant, c.ID)
+	if errors.Is(err, registry.CodeNotFound) { // it has used its code again since; any later use fails
+		var again registry.Credential
+		if again, err = s.find(ctx, by, id); err == nil {
+			_, err = s.cfg.Store.RevokeCredential(ctx, again.Tenant, again.ID)
+		}
+	}
+	if err != nil {
 		return gone(err)
 	}
 	s.cfg.Log.Info("a paired device was revoked", "device", c.DeviceID, "credential", c.ID, "tenant", c.Tenant,

@@ -174,15 +174,19 @@ func (s *Service) pairBySetup(
 	if err != nil {
 		return "", err
 	}
-	return secret, s.noteSetup(ctx, made, credential)
+	if err := s.noteSetup(ctx, made, credential); err != nil {
+		_, revoking := s.cfg.Store.RevokeCredential(ctx, made.Tenant, credential)
+		return "", cmp.Or(revoking, err)
+	}
+	return secret, nil
 }
 
-// noteSetup notes the credential that the node of a setup code has, empty if none. A code that has just expired needs
-// no note: it works for no one.
+// noteSetup notes the credential that the node of a setup code has, empty if none. It refuses the node if the device
+// was revoked meanwhile, which voids the code, or if the code has just expired.
 func (s *Service) noteSetup(ctx context.Context, made registry.Setup, credential string) error {
 	err := s.cfg.Store.PairSetup(ctx, made.Digest, credential)
 	if errors.Is(err, registry.CodeNotFound) {
-		return nil
+		return refuseNodef(NodeSetup, "The setup code has expired, or the device was revoked. Make another code.")
 	}
 	return err
 }
