@@ -96,20 +96,22 @@ func chunkAddresses(s string, visit func(address) bool) bool {
 	return true
 }
 
-// piecesAddresses finds the addresses in a piece, and those behind each & that is not in the query of one.
+// piecesAddresses finds the addresses in a piece, and those behind each & that is not in the query of one. Each part is
+// examined up to the next & or to maxAddress, whichever is longer: the work grows with the length, not its square.
 func piecesAddresses(piece string, visit func(address) bool) bool {
-	for {
-		if a, ok := plainAddress(trimPunctuation(piece)); ok && !visit(a) {
+	for i := innerSlashes(piece, 1); i > 0; {
+		next := innerSlashes(piece, i+2)
+		if a, ok := plainAddress(trimPunctuation(piece[i:cmp.Or(next, len(piece))])); ok && !visit(a) {
 			return false
 		}
-		for i := innerSlashes(piece, 1); i > 0; {
-			next := innerSlashes(piece, i+2)
-			if a, ok := plainAddress(trimPunctuation(piece[i:cmp.Or(next, len(piece))])); ok && !visit(a) {
-				return false
-			}
-			i = next
-		}
+		i = next
+	}
+	for {
 		before, after, more := strings.Cut(piece, "&")
+		part := piece[:max(len(before), len(clip(piece)))]
+		if a, ok := plainAddress(trimPunctuation(part)); ok && !visit(a) {
+			return false
+		}
 		if !more || strings.Contains(before, "?") {
 			return true
 		}
