@@ -27,7 +27,7 @@ func eachAddress(s string, tokens []token, visit func(address) bool) {
 		}
 		at = end + 1
 	}
-	if eachMailbox(s, visit) {
+	if eachLongURL(s, visit) && eachMailbox(s, visit) {
 		accounts(s, tokens, visit)
 	}
 }
@@ -283,7 +283,7 @@ func (s *search) addresses(pointer, value, folded string, isURL bool) (whole boo
 		s.address(pointer, spelled(value, folded, a.text), a, !covers(a, folded))
 		return !s.cut
 	})
-	if isURL && !found && folded != "" {
+	if isURL && (!found && folded != "" || hasUser(folded)) {
 		a := urlOf(folded)
 		s.address(pointer, spelled(value, folded, a.text), a, false)
 		return true

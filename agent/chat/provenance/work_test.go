@@ -17,11 +17,15 @@ func TestWorkGrowsWithLength(t *testing.T) {
 		"a&", "-//a&", "//a/", "a=", "{a,", "{a", "](", "](\n", "src=", `="`, "=\"\t", "url(\n", "%41", "%", "&#10;",
 		"&amp;", "@", "a@", "a @", "@ ", "0x", "1.", "://", "a://b@", "=?", "=?x?q?a?= ", `\/`, `\.`, `\u0041`, "[1-",
 		"a.", "a;", "http:", "data:", "#", "a://{", "a. & ", "1 ", "1-", "x.y&.", "&@", "a.b/&", "\\\\a", "a\n@",
-		"= \"", "a:// ", "a://b.c\\", "\u00a0@",
+		"= \"", "a:// ", "a://b.c\\", "\u00a0@", `//a.bc\n`, "//a.bc @", `//a.bc "@a.bc:`, "//a.bc\n/", "//a.bc",
 	} {
-		for name, edges := range map[string][2]string{"between": {"x.y ", "x.yy \n"}, "joined": {"a.b/", ".@"}} {
+		for name, edges := range map[string][2]string{"between": {"x.y ", "x.yy \n"}, "behind": {"a.b/"}} {
 			cost := func(n int) time.Duration {
-				text := edges[0] + strings.Repeat(unit, n/len(unit)) + edges[1]
+				half := strings.Repeat(unit, n/2/len(unit))
+				text := edges[0] + half + half + edges[1]
+				if edges[1] == "" {
+					text = edges[0] + strings.Repeat("b", n/2) + half + ".@"
+				}
 				args, _ := json.Marshal(map[string]string{"v": text})
 				begun := time.Now()
 				c := said(text, text)
