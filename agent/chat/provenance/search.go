@@ -88,8 +88,12 @@ func (s *search) key(pointer, name string) {
 
 // encoded examines the addresses in the encoded parts of a text.
 func (s *search) encoded(pointer, value string) {
-	if plain := decoded(value); plain != "" {
+	plain, cut := decoded(value)
+	if plain != "" {
 		s.addresses(pointer, plain, fold(plain), false)
+	}
+	if cut {
+		s.stop()
 	}
 }
 

@@ -44,7 +44,7 @@ func TestWorkGrowsWithLength(t *testing.T) {
 					break
 				}
 			}
-			if more >= most*less && more > 10*time.Millisecond {
+			if more >= most*less && more > 50*time.Millisecond {
 				t.Errorf("%q, %s: %v for %d KiB, %v for %d KiB", unit, name, less, short>>10, more, long>>10)
 			}
 			if more > time.Second {
