@@ -170,7 +170,7 @@ func plainAddress(s string) (address, bool) {
 		host = host[:i]
 	}
 	host = strings.TrimSuffix(host, ".") // of the root
-	if isHexIPv4(host, host != s) || slashes && isNumericIPv4(host) || isBareIPv4(host, s[len(host):]) {
+	if isHexIPv4(host, slashes || host != s) || slashes && isNumericIPv4(host) || isBareIPv4(host, s[len(host):]) {
 		return address{text: host, host: host, kind: KindURL}, true
 	}
 	if !isHost(host, sure || strings.HasPrefix(host, "www.")) {
