@@ -113,7 +113,7 @@ func fold(s string) string {
 	return strings.ToLower(norm.NFKC.String(strings.Map(func(r rune) rune {
 		switch {
 		case unicode.Is(unicode.Cf, r), unicode.Is(unicode.Variation_Selector, r), r == '\u034f':
-			return -1 // host names ignore them, too
+			return -1 // host names ignore them
 		case r >= firstPhrase && r <= lastPhrase:
 			return ' '
 		case r == '。' || r == '｡': // separates the labels of a host name, like a dot

@@ -113,6 +113,9 @@ func (s *search) text(pointer, value string) {
 			return
 		}
 		s.encoded(pointer, value)
+		if plain := compactMail(folded); plain != "" {
+			s.addresses(pointer, plain, plain, false)
+		}
 	case isURL && isNumericIPv4(folded):
 		s.numericHost(pointer, value)
 		return
@@ -236,18 +239,6 @@ func (s *search) numericHost(pointer, value string) {
 		return of, ok
 	})
 	s.report(Argument{Pointer: pointer, Value: value, Kind: KindURL}, of)
-}
-
-// groupedNumber returns the digits of a text that is only a long number in groups, such as a phone number; else "".
-func groupedNumber(folded string) string {
-	if strings.Trim(folded, "0123456789 -.()/+") != "" {
-		return ""
-	}
-	number := strings.NewReplacer(" ", "", "-", "", ".", "", "(", "", ")", "", "/", "", "+", "").Replace(folded)
-	if len(number) < minAccount {
-		return ""
-	}
-	return number
 }
 
 // account examines an account or phone number that no trusted source has written the same way.

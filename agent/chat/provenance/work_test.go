@@ -18,7 +18,7 @@ func TestWorkGrowsWithLength(t *testing.T) {
 		"&amp;", "@", "a@", "a @", "@ ", "0x", "1.", "://", "a://b@", "=?", "=?x?q?a?= ", `\/`, `\.`, `\u0041`, "[1-",
 		"a.", "a;", "http:", "data:", "#", "a://{", "a. & ", "1 ", "1-", "x.y&.", "&@", "a.b/&", "\\\\a", "a\n@",
 		"= \"", "a:// ", "a://b.c\\", "\u00a0@", `//a.bc\n`, "//a.bc @", `//a.bc "@a.bc:`, "//a.bc\n/", "//a.bc", "](//", "](//\n", "url(\t", "=\n",
-		"=\"//\t", "&#10;//", `a\.`, "&#10;",
+		"=\"//\t", "&#10;//", `a\.`, "1–", "٠", "(a)@",
 	} {
 		for name, edges := range map[string][2]string{"between": {"x.y ", "x.yy \n"}, "behind": {"a.b/"}} {
 			cost := func(n int) time.Duration {
