@@ -96,8 +96,9 @@ func chunkAddresses(s string, visit func(address) bool) bool {
 	return true
 }
 
-// piecesAddresses finds the addresses in a piece, and those behind each & that is not in the query of one. Each part is
-// examined up to the next & or to maxAddress, whichever is longer: the work grows with the length, not its square.
+// piecesAddresses finds the addresses in a piece, and those behind each & that is not in the query of one. A part
+// behind an & ends at the next one, or after maxAddress bytes if it may be the begin of a URL or of an e-mail address:
+// the work grows with the length of the piece, not with its square.
 func piecesAddresses(piece string, visit func(address) bool) bool {
 	for i := innerSlashes(piece, 1); i > 0; {
 		next := innerSlashes(piece, i+2)
@@ -106,16 +107,19 @@ func piecesAddresses(piece string, visit func(address) bool) bool {
 		}
 		i = next
 	}
-	for {
-		before, after, more := strings.Cut(piece, "&")
-		part := piece[:max(len(before), len(clip(piece)))]
+	for part := piece; ; {
 		if a, ok := plainAddress(trimPunctuation(part)); ok && !visit(a) {
 			return false
 		}
+		before, after, more := strings.Cut(piece, "&")
 		if !more || strings.Contains(before, "?") {
 			return true
 		}
 		piece = after
+		part, _, _ = strings.Cut(piece, "&")
+		if strings.ContainsAny(part, "/?@") {
+			part = piece[:max(len(part), len(clip(piece)))]
+		}
 	}
 }
 

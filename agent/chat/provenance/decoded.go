@@ -133,8 +133,8 @@ func mailWordEnd(text string, begin int) int {
 	return min(at+1, len(text))
 }
 
-// fromBase64 decodes base64. It fails if the result is not readable text. more reports that it is readable, but too long
-// to be decoded.
+// fromBase64 decodes base64. It fails if the result is not readable text. more reports that it is readable, but too
+// long to be decoded.
 func fromBase64(s string) (text string, ok, more bool) {
 	s = strings.TrimRight(s, "=.")
 	if len(s) < minEncoded {

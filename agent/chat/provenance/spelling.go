@@ -138,8 +138,8 @@ func withoutGlobs(word string) string {
 	return out.String()
 }
 
-// eachBrokenLink calls visit with the links of HTML, CSS and Markdown that have line breaks or tabs, without them, until
-// visit returns false. Of a link, up to maxAddress bytes count.
+// eachBrokenLink calls visit with the links of HTML, CSS and Markdown that have line breaks or tabs, without them,
+// until visit returns false. Of a link, up to maxAddress bytes count.
 func eachBrokenLink(text string, visit func(plain string) bool) {
 	gap := 0 // the next line break or tab
 	for at := 0; at < len(text); at++ {
