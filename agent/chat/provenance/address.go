@@ -159,6 +159,9 @@ func plainAddress(s string) (address, bool) {
 		if strings.IndexByte(s[end:], '@') >= 0 { // there is a second '@': keep the whole text
 			end = len(s)
 		}
+		if slashes { // the user of a URL
+			return address{text: clip("//" + s), kind: KindURL}, true
+		}
 		return address{text: clip(s[:end]), kind: KindAddress}, true
 	}
 	sure := end < len(s) || slashes
@@ -307,15 +310,6 @@ func covers(a address, folded string) bool {
 	rest = strings.TrimPrefix(strings.TrimPrefix(rest, "mailto:"), "www.")
 	return rest == a.text || a.kind == KindAddress && strings.NewReplacer(" ", "", "-", "", "+", "", "(", "", ")", "",
 		".", "", "/", "").Replace(rest) == a.text
-}
-
-// spelled returns the spelling of a part of a folded text in the original text, because paths are case-sensitive.
-func spelled(value, folded, part string) string {
-	value = strings.TrimSpace(value)
-	if i := strings.Index(folded, part); i >= 0 && len(value) == len(folded) && fold(value[i:i+len(part)]) == part {
-		return value[i : i+len(part)]
-	}
-	return part
 }
 
 func (s *search) address(pointer, shown string, a address, part bool) {

