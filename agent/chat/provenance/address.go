@@ -27,7 +27,7 @@ func eachAddress(s string, tokens []token, visit func(address) bool) {
 		}
 		at = end + 1
 	}
-	if eachMailbox(s, visit) {
+	if eachLongURL(s, visit) && eachMailbox(s, visit) {
 		accounts(s, tokens, visit)
 	}
 }
@@ -96,24 +96,30 @@ func chunkAddresses(s string, visit func(address) bool) bool {
 	return true
 }
 
-// piecesAddresses finds the addresses in a piece, and those behind each & that is not in the query of one.
+// piecesAddresses finds the addresses in a piece, and those behind each & that is not in the query of one. A part
+// behind an & ends at the next one, or after maxAddress bytes if it may be the begin of a URL or of an e-mail address:
+// the work grows with the length of the piece, not with its square.
 func piecesAddresses(piece string, visit func(address) bool) bool {
-	for {
-		if a, ok := plainAddress(trimPunctuation(piece)); ok && !visit(a) {
+	for i := innerSlashes(piece, 1); i > 0; {
+		next := innerSlashes(piece, i+2)
+		if a, ok := plainAddress(trimPunctuation(piece[i:cmp.Or(next, len(piece))])); ok && !visit(a) {
 			return false
 		}
-		for i := innerSlashes(piece, 1); i > 0; {
-			next := innerSlashes(piece, i+2)
-			if a, ok := plainAddress(trimPunctuation(piece[i:cmp.Or(next, len(piece))])); ok && !visit(a) {
-				return false
-			}
-			i = next
+		i = next
+	}
+	for part := piece; ; {
+		if a, ok := plainAddress(trimPunctuation(part)); ok && !visit(a) {
+			return false
 		}
 		before, after, more := strings.Cut(piece, "&")
 		if !more || strings.Contains(before, "?") {
 			return true
 		}
 		piece = after
+		part, _, _ = strings.Cut(piece, "&")
+		if strings.ContainsAny(part, "/?@") {
+			part = piece[:max(len(part), len(clip(piece)))]
+		}
 	}
 }
 
@@ -153,6 +159,9 @@ func plainAddress(s string) (address, bool) {
 		if strings.IndexByte(s[end:], '@') >= 0 { // there is a second '@': keep the whole text
 			end = len(s)
 		}
+		if slashes { // the user of a URL
+			return address{text: clip("//" + s), kind: KindURL}, true
+		}
 		return address{text: clip(s[:end]), kind: KindAddress}, true
 	}
 	sure := end < len(s) || slashes
@@ -168,7 +177,7 @@ func plainAddress(s string) (address, bool) {
 		host = host[:i]
 	}
 	host = strings.TrimSuffix(host, ".") // of the root
-	if isHexIPv4(host, host != s) || slashes && isNumericIPv4(host) || isBareIPv4(host, s[len(host):]) {
+	if isHexIPv4(host, slashes || host != s) || slashes && isNumericIPv4(host) || isBareIPv4(host, s[len(host):]) {
 		return address{text: host, host: host, kind: KindURL}, true
 	}
 	if !isHost(host, sure || strings.HasPrefix(host, "www.")) {
@@ -281,7 +290,7 @@ func (s *search) addresses(pointer, value, folded string, isURL bool) (whole boo
 		s.address(pointer, spelled(value, folded, a.text), a, !covers(a, folded))
 		return !s.cut
 	})
-	if isURL && !found && folded != "" {
+	if isURL && (!found && folded != "" || hasUser(folded)) {
 		a := urlOf(folded)
 		s.address(pointer, spelled(value, folded, a.text), a, false)
 		return true
@@ -301,15 +310,6 @@ func covers(a address, folded string) bool {
 	rest = strings.TrimPrefix(strings.TrimPrefix(rest, "mailto:"), "www.")
 	return rest == a.text || a.kind == KindAddress && strings.NewReplacer(" ", "", "-", "", "+", "", "(", "", ")", "",
 		".", "", "/", "").Replace(rest) == a.text
-}
-
-// spelled returns the spelling of a part of a folded text in the original text, because paths are case-sensitive.
-func spelled(value, folded, part string) string {
-	value = strings.TrimSpace(value)
-	if i := strings.Index(folded, part); i >= 0 && len(value) == len(folded) && fold(value[i:i+len(part)]) == part {
-		return value[i : i+len(part)]
-	}
-	return part
 }
 
 func (s *search) address(pointer, shown string, a address, part bool) {

@@ -17,28 +17,33 @@ func isIPv6(s string) bool {
 	return err == nil
 }
 
-// isHexIPv4 reports whether a text is an IPv4 address with hexadecimal numbers, which many programs take: one of eight
-// digits, or two to four numbers, any of them hexadecimal. One number that may be an error code is an address only if
-// sure is set.
+// isHexIPv4 reports whether a text is an IPv4 address with hexadecimal numbers, which many programs take: one number of
+// at least 1.0.0.0, or two to four, any of them hexadecimal. One number of other than eight digits, or one that may be
+// an error code, is an address only if sure is set.
 func isHexIPv4(s string, sure bool) bool {
 	if !strings.Contains(s, "0x") || len(s) > 4*len("0x00000000.") {
 		return false
 	}
 	parts := strings.Split(s, ".")
-	for _, part := range parts {
-		if _, err := strconv.ParseUint(part, 0, 32); err != nil || strings.Contains(part, "_") {
+	first := uint64(0)
+	for i, part := range parts {
+		n, err := strconv.ParseUint(part, 0, 32)
+		if err != nil || strings.Contains(part, "_") {
 			return false
+		}
+		if i == 0 {
+			first = n
 		}
 	}
 	if len(parts) == 1 {
-		return len(s) == len("0x00000000") && (sure || !errorCode(s))
+		return sure && first >= 1<<24 || len(s) == len("0x00000000") && (sure || !errorCode(s))
 	}
 	return len(parts) <= 4
 }
 
 // isNumericIPv4 reports whether a text is an IPv4 address of one to four decimal or octal numbers. The last may stand
-// for several, as many programs take it: 2130706433 and 127.1 are 127.0.0.1. One number is an address only if it is at
-// least 1.0.0.0.
+// for several, as many programs take it: 2130706433 and 127.1 are 127.0.0.1. A number with a leading zero is octal for
+// some programs and decimal for others. One number is an address only if it is at least 1.0.0.0.
 func isNumericIPv4(s string) bool {
 	parts := strings.Split(s, ".")
 	if len(parts) > 4 || len(s) > 4*len("00000000000.") {
@@ -49,8 +54,15 @@ func isNumericIPv4(s string) bool {
 		if i == len(parts)-1 {
 			most = 1<<(8*(5-len(parts))) - 1
 		}
-		n, err := strconv.ParseUint(part, 10, 64)
-		if err != nil || n > most || len(parts) == 1 && n < 1<<24 {
+		least := uint64(0)
+		if len(parts) == 1 {
+			least = 1 << 24
+		}
+		in := func(base int) bool {
+			n, err := strconv.ParseUint(part, base, 64)
+			return err == nil && n >= least && n <= most
+		}
+		if !in(10) && !(part != "" && part[0] == '0' && in(8)) {
 			return false
 		}
 	}

@@ -148,7 +148,7 @@ func (r *reader) addOutside(x *index, of origin, text string) {
 // addProse indexes running text and its encoded parts.
 func (r *reader) addProse(x *index, of origin, text string) {
 	r.addRunning(x, of, fold(text))
-	if plain := decoded(text); plain != "" {
+	if plain, _ := decoded(text); plain != "" {
 		r.addRunning(x, of, fold(plain))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // maxNumber is the maximum length of a written number, in bytes.
@@ -171,8 +172,8 @@ func phoneAt(s string, words []token) (string, int) {
 	n, text, dashes := 1, words[0].text(s), true
 	fours := len(text) == 4
 	for n < len(words) && len(text) < 20 {
-		g, next := gap(s, words[n-1], words[n]), words[n].text(s)
-		if !words[n].digits || len(g) > 2 || strings.Trim(g, " -.()/") != "" {
+		g, next := plainGroups(gap(s, words[n-1], words[n])), words[n].text(s)
+		if !words[n].digits || utf8.RuneCountInString(g) > 2 || strings.Trim(g, " -–.()/") != "" {
 			break
 		}
 		fours, dashes = fours && len(next) == 4, dashes && g == "-"

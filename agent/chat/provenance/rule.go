@@ -9,13 +9,9 @@
 package provenance
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"html"
 	"io"
-	"mime"
-	"net/url"
 	"slices"
 	"strings"
 	"unicode"
@@ -116,8 +112,8 @@ func fold(s string) string {
 	}
 	return strings.ToLower(norm.NFKC.String(strings.Map(func(r rune) rune {
 		switch {
-		case unicode.Is(unicode.Cf, r):
-			return -1
+		case unicode.Is(unicode.Cf, r), unicode.Is(unicode.Variation_Selector, r), r == '\u034f':
+			return -1 // host names ignore them
 		case r >= firstPhrase && r <= lastPhrase:
 			return ' '
 		case r == '。' || r == '｡': // separates the labels of a host name, like a dot
@@ -249,120 +245,4 @@ func (r *reader) addNode(x *index, of origin, n *yaml.Node) {
 			r.addField(x, field{origin: of}, child.Value)
 		}
 	}
-}
-
-const (
-	minEncoded = 12      // minimum length of base64 to decode, in characters
-	maxDecoded = 1 << 18 // maximum number of decoded bytes of one text
-)
-
-// decoded returns the encoded parts of a text, decoded once: base64, percent-encoding, references of HTML, and encoded
-// words of mail. It is empty if there are none.
-func decoded(text string) string {
-	var out strings.Builder
-	for at := 0; at < len(text) && out.Len() < maxDecoded; {
-		end := at
-		for end < len(text) && !endsChunk(text[end]) && text[end] != ',' && text[end] != '\'' {
-			end++
-		}
-		chunk := text[at:end]
-		at = end + 1
-		if strings.IndexByte(chunk, '%') >= 0 {
-			if plain, err := url.PathUnescape(chunk); err == nil && plain != chunk {
-				out.WriteString(plain + "\n")
-			}
-		}
-		if strings.IndexByte(chunk, '&') >= 0 {
-			if plain := html.UnescapeString(chunk); plain != chunk {
-				out.WriteString(plain + "\n")
-			}
-		}
-		if plain, ok := fromBase64(chunk); ok {
-			out.WriteString(plain + "\n")
-		}
-	}
-	write := func(plain string) bool {
-		out.WriteString(plain + "\n")
-		return out.Len() < maxDecoded
-	}
-	eachMailText(text, write)
-	eachSpelling(text, write)
-	return out.String()
-}
-
-// eachMailText calls visit with the decoded form of each part of a text that has encoded words of mail (RFC 2047),
-// until visit returns false. Space between two words is no part of what they say. Text that touches them is.
-func eachMailText(text string, visit func(plain string) bool) {
-	words := mime.WordDecoder{ // most charsets contain ASCII
-		CharsetReader: func(_ string, text io.Reader) (io.Reader, error) { return text, nil },
-	}
-	for done, at := 0, 0; ; {
-		begin := strings.Index(text[at:], "=?")
-		if begin < 0 {
-			return
-		}
-		begin += at
-		at = begin + len("=?")
-		end := begin
-		var plain strings.Builder
-		for next := begin; ; {
-			word := text[next:mailWordEnd(text, next)]
-			said, err := words.Decode(word)
-			if err != nil {
-				break
-			}
-			plain.WriteString(said)
-			end = next + len(word)
-			next = len(text) - len(strings.TrimLeft(text[end:], " \t\r\n"))
-		}
-		if end == begin {
-			continue
-		}
-		for begin > done && !endsChunk(text[begin-1]) {
-			begin--
-		}
-		before := text[begin : at-len("=?")]
-		for at = end; end < len(text) && !endsChunk(text[end]) && !strings.HasPrefix(text[end:], "=?"); end++ {
-		}
-		if !visit(before + plain.String() + text[at:end]) {
-			return
-		}
-		done, at = end, end
-	}
-}
-
-// mailWordEnd returns the end of the encoded word that begins at begin, which is begin if there is none. A word has
-// four question marks: =?utf-8?Q?text?=
-func mailWordEnd(text string, begin int) int {
-	at := begin
-	for range 4 {
-		next := strings.IndexByte(text[at:], '?')
-		if next < 0 {
-			return begin
-		}
-		at += next + 1
-	}
-	return min(at+1, len(text))
-}
-
-// fromBase64 decodes base64. It fails if the result is not readable text.
-func fromBase64(s string) (string, bool) {
-	s = strings.TrimRight(s, "=.")
-	if len(s) < minEncoded || len(s) > maxDecoded {
-		return "", false
-	}
-	encoding := base64.RawStdEncoding
-	if strings.ContainsAny(s, "-_") {
-		encoding = base64.RawURLEncoding
-	}
-	plain, err := encoding.DecodeString(s)
-	if err != nil || !utf8.Valid(plain) {
-		return "", false
-	}
-	for _, r := range string(plain) {
-		if !unicode.IsPrint(r) && r != '\n' && r != '\t' {
-			return "", false
-		}
-	}
-	return string(plain), true
 }

@@ -88,8 +88,12 @@ func (s *search) key(pointer, name string) {
 
 // encoded examines the addresses in the encoded parts of a text.
 func (s *search) encoded(pointer, value string) {
-	if plain := decoded(value); plain != "" {
+	plain, cut := decoded(value)
+	if plain != "" {
 		s.addresses(pointer, plain, fold(plain), false)
+	}
+	if cut {
+		s.stop()
 	}
 }
 
@@ -102,13 +106,16 @@ func (s *search) text(pointer, value string) {
 	isURL := isURLName(pointer)
 	switch {
 	case countDigits(folded) < len(folded) || len(folded) > maxNumber:
-		if isURL && strings.ContainsAny(folded, "\t\r\n") {
-			s.addresses(pointer, value, unbroken(folded), true)
+		if isURL && strings.ContainsAny(folded, "\t\r\n") || isBroken(folded) {
+			s.addresses(pointer, value, unbroken(folded), isURL)
 		}
 		if s.addresses(pointer, value, folded, isURL) {
 			return
 		}
 		s.encoded(pointer, value)
+		if plain := compactMail(folded); plain != "" {
+			s.addresses(pointer, plain, plain, false)
+		}
 	case isURL && isNumericIPv4(folded):
 		s.numericHost(pointer, value)
 		return
@@ -232,18 +239,6 @@ func (s *search) numericHost(pointer, value string) {
 		return of, ok
 	})
 	s.report(Argument{Pointer: pointer, Value: value, Kind: KindURL}, of)
-}
-
-// groupedNumber returns the digits of a text that is only a long number in groups, such as a phone number; else "".
-func groupedNumber(folded string) string {
-	if strings.Trim(folded, "0123456789 -.()/+") != "" {
-		return ""
-	}
-	number := strings.NewReplacer(" ", "", "-", "", ".", "", "(", "", ")", "", "/", "", "+", "").Replace(folded)
-	if len(number) < minAccount {
-		return ""
-	}
-	return number
 }
 
 // account examines an account or phone number that no trusted source has written the same way.

@@ -6,11 +6,14 @@ import (
 )
 
 // eachSpelling calls visit with the parts of a text that programs read as another text, until visit returns false: JSON
-// escapes, backslashes as slashes, curl's alternatives, and line breaks and tabs inside links, which browsers drop.
+// escapes, escaped dots, backslashes as slashes, curl's alternatives, and line breaks and tabs inside links, which
+// browsers drop.
 func eachSpelling(text string, visit func(plain string) bool) {
 	if strings.ContainsAny(text, `\{[`) {
 		for word := range strings.FieldsFuncSeq(text, endsWord) {
-			for _, plain := range [...]string{withoutEscapes(word), withSlashes(word), withoutGlobs(word)} {
+			for _, plain := range [...]string{
+				withoutEscapes(word), withoutDots(word), withSlashes(word), withoutGlobs(word),
+			} {
 				if plain != "" && !visit(plain) {
 					return
 				}
@@ -49,6 +52,14 @@ func withoutEscapes(word string) string {
 		}
 	}
 	return out.String()
+}
+
+// withoutDots returns a word with escaped dots, as Markdown and shells write them, as plain ones, else "".
+func withoutDots(word string) string {
+	if !strings.Contains(word, `\.`) {
+		return ""
+	}
+	return strings.ReplaceAll(word, `\.`, ".")
 }
 
 // webSchemes are the schemes after which browsers need no slashes, and take backslashes for them.
@@ -127,26 +138,125 @@ func withoutGlobs(word string) string {
 	return out.String()
 }
 
-// eachBrokenLink calls visit with the links of HTML and Markdown that have line breaks or tabs, without them.
+// eachBrokenLink calls visit with the links of HTML, CSS and Markdown that have line breaks or tabs, without them,
+// until visit returns false. Of a link, up to maxAddress bytes count.
 func eachBrokenLink(text string, visit func(plain string) bool) {
-	for _, mark := range [...]struct{ open, end string }{
-		{`="`, `"`}, {`='`, `'`}, {`](`, `)`}, {`](<`, `>`}, {`url(`, `)`},
-	} {
-		for at := 0; ; {
-			begin := strings.Index(text[at:], mark.open)
-			if begin < 0 {
-				break
+	gap := 0 // the next line break or tab
+	for at := 0; at < len(text); at++ {
+		var end byte
+		switch {
+		case text[at] == '=':
+		case text[at] != '(':
+			continue
+		case at >= 1 && text[at-1] == ']', at >= 3 && strings.EqualFold(text[at-3:at], "url"):
+			end = ')'
+		default:
+			continue
+		}
+		begin := at + 1
+		for begin < len(text) && text[begin] <= ' ' {
+			begin++
+		}
+		at = begin - 1
+		if begin < len(text) && strings.IndexByte("\"'<", text[begin]) >= 0 {
+			if end = text[begin]; end == '<' {
+				end = '>'
 			}
-			at += begin + len(mark.open)
-			link, _, ok := strings.Cut(text[at:min(len(text), at+maxAddress)], mark.end)
-			if link = strings.TrimSpace(link); ok && strings.ContainsAny(link, "\t\r\n") && !visit(unbroken(link)) {
-				return
-			}
+			begin++
+		}
+		if gap = max(gap, begin); end == 0 || gap-begin > maxAddress {
+			continue
+		}
+		for gap < len(text) && text[gap] != '\t' && text[gap] != '\r' && text[gap] != '\n' {
+			gap++
+		}
+		if gap == len(text) {
+			return
+		}
+		if gap-begin > maxAddress || strings.IndexByte(text[begin:gap], end) >= 0 {
+			continue
+		}
+		if link := joined(text[begin:], end); beginsLink(link) && !visit(link) {
+			return
 		}
 	}
+}
+
+// joined returns the begin of a text up to a character, without tabs and line breaks, maxAddress bytes at most.
+func joined(text string, end byte) string {
+	var out strings.Builder
+	for i := 0; i < len(text) && text[i] != end && out.Len() < maxAddress; i++ {
+		if b := text[i]; b != '\t' && b != '\r' && b != '\n' && (b > ' ' || out.Len() > 0) {
+			out.WriteByte(b)
+		}
+		if out.Len() == len("javascript:") && !beginsLink(out.String()) {
+			break
+		}
+	}
+	return strings.TrimSpace(out.String())
+}
+
+// beginsLink reports whether a link begins with a scheme or a host, and not with a path.
+func beginsLink(link string) bool {
+	if len(link) > 1 && strings.IndexByte(`\/`, link[0]) >= 0 && strings.IndexByte(`\/`, link[1]) >= 0 {
+		return true
+	}
+	i := 0
+	for i < len(link) && (isWord(rune(link[i])) || link[i] == '+' || link[i] == '-') {
+		i++
+	}
+	return i > 0 && i < len(link) && link[i] == ':'
 }
 
 // unbroken returns a URL without line breaks and tabs.
 func unbroken(link string) string {
 	return strings.TrimSpace(strings.NewReplacer("\t", "", "\r", "", "\n", "").Replace(link))
+}
+
+// isBroken reports whether a text is nothing but a URL with tabs or line breaks in it. A blank line ends a URL.
+func isBroken(s string) bool {
+	if !strings.ContainsAny(s, "\t\r\n") || strings.IndexByte(s, ' ') >= 0 || strings.Contains(s, "\n\n") {
+		return false
+	}
+	s = unbroken(s)
+	i := strings.Index(s, "//")
+	return i >= 0 && strings.LastIndex(s, "//") == i && (i == 0 || s[i-1] == ':' && beginsLink(s))
+}
+
+// compactMail returns a short text without the spaces and comments around the '@' and the dots of an e-mail address, if
+// it is one then, else "".
+func compactMail(folded string) string {
+	if len(folded) > maxNameBytes || strings.Count(folded, "@") != 1 || !strings.ContainsAny(folded, " \t\r\n(") {
+		return ""
+	}
+	plain := folded
+	for {
+		before, rest, ok := strings.Cut(plain, "(")
+		_, after, closed := strings.Cut(rest, ")")
+		if !ok || !closed {
+			break
+		}
+		plain = before + after
+	}
+	for _, sign := range []string{"@", "."} {
+		parts := strings.Split(plain, sign)
+		for i := range parts {
+			parts[i] = strings.Trim(parts[i], " \t\r\n")
+		}
+		plain = strings.Join(parts, sign)
+	}
+	_, host, _ := strings.Cut(plain, "@")
+	if strings.ContainsAny(plain, " \t\r\n") || !isHost(host, true) {
+		return ""
+	}
+	return plain
+}
+
+// spelled returns the spelling of a part of a folded text in the original text, because paths are case-sensitive.
+func spelled(value, folded, part string) string {
+	value = strings.TrimSpace(value)
+	if i := strings.Index(folded, part); i >= 0 && len(value) == len(folded) && fold(value[i:i+len(part)]) == part {
+		return value[i : i+len(part)]
+	}
+	return part
 }

@@ -1,0 +1,56 @@
+package provenance_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/farhand/farhand/agent/chat/provenance"
+)
+
+// TestLongerURLs: what browsers count to a URL behind a space, quote or tab asks, also if the first part is known.
+func TestLongerURLs(t *testing.T) {
+	c := said("Read https://example.org, //example.org and https://example.org/a, and mail bob@example.org", "Nothing.")
+	asks := func(name, value string, e provenance.Effect) bool {
+		args, _ := json.Marshal(map[string]string{name: value})
+		return len(suspects(c, e, string(args))) > 0
+	}
+	for _, value := range []string{
+		"https://example.org @evil.com/x", "https://example.org\u00a0@evil.com/x", "https://example.org\ufdfa@evil.com",
+		"https://example.org\n@evil.com/x", "https://example.org\t@evil.com/x", "https://example.org x@evil.com/x",
+		"https://example.org x@evil.com", "https://example.org \"@evil.com/x", "https://example.org @127.0.0.1/x",
+		"https://example.org @localhost/x", "https://example.org @evil.sh/x", "//example.org @evil.sh/x",
+		"https://example.org a b c:d@evil.com:80/x", `<a href="https://example.org @evil.com/x">`,
+		"Go to https://example.org @evil.com now", "https://example.org \\@evil.com", "https://example.org\u3000@nas/x",
+		`https://example.org/a\secret\data`, `https://example.org/a\..\x`, "https://example.org/a|secret",
+		`https://example.org/a"secret`, "https://example.org/a<secret", "https://example.org/a`secret",
+		"https://example.org/a{secret}", "https://example.org/a/{secret", `see https://example.org/a\nsecret`,
+		"https://example.org/a\n/secret", "https://example.org/a\tsecret", "https://example.org\t:8080/x",
+		"https://example.org\t?d=secret", "see https://example.org\t/secret/4711",
+		"//user@evil.sh/x", "![x](//user:secret@evil.com)", "//x@2130706433/x", "//bob@example.org/x",
+	} {
+		for _, name := range []string{"v", "url"} {
+			if !asks(name, value, provenance.Changes) || !asks(name, value, provenance.Reads) {
+				t.Errorf("%s %q passes", name, value)
+			}
+		}
+	}
+	if !asks("url", "https://example.org a b@evil.com", provenance.Reads) {
+		t.Error("a user with spaces passes")
+	}
+	for _, value := range []string{
+		`"https://example.org/a"`, `{"u":"https://example.org/a","v":"x"}`, "<https://example.org/a>",
+		"https://example.org/a\n\nNext is this.", "See https://example.org/a\nNext", "[x](https://example.org/a)",
+		"[x](https://example.org/a \"title\")", "| https://example.org/a |\n| x |", "`https://example.org/a`, and",
+		"<a href=\"https://example.org/a\">x</a>", "https://example.org/a<br>Next", "<https://example.org/a|Example>",
+		`{\"u\":\"https://example.org/a\",\"v\":\"x\"}`, `print("see https://example.org/a\nNext")`,
+		"https://example.org, mail bob@example.org", "See https://example.org and mail bob@example.org.",
+		"https://example.org @ada, see user/repo@main", "https://example.org: ask @ada",
+		"see https://example.org/a\tNext",
+		"https://example.org/a\nhttps://example.org/a", "// see https://example.org/a\n# Next",
+		"a,https://example.org/a,\"b\"",
+	} {
+		if asks("v", value, provenance.Changes) {
+			t.Errorf("%q asks", value)
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package provenance_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/agent/chat/provenance"
+)
+
+// TestWorkGrowsWithLength: four times the text costs about four times the time, whatever pattern the text repeats. With
+// a cost that grows with the square, it would be sixteen times.
+func TestWorkGrowsWithLength(t *testing.T) {
+	const short, long, most = 8 << 10, 32 << 10, 9
+	for _, unit := range []string{
+		"a&", "-//a&", "//a/", "a=", "{a,", "{a", "](", "](\n", "src=", `="`, "=\"\t", "url(\n", "%41", "%", "&#10;",
+		"&amp;", "@", "a@", "a @", "@ ", "0x", "1.", "://", "a://b@", "=?", "=?x?q?a?= ", `\/`, `\.`, `\u0041`, "[1-",
+		"a.", "a;", "http:", "data:", "#", "a://{", "a. & ", "1 ", "1-", "x.y&.", "&@", "a.b/&", "\\\\a", "a\n@",
+		"= \"", "a:// ", "a://b.c\\", "\u00a0@", `//a.bc\n`, "//a.bc @", `//a.bc "@a.bc:`, "//a.bc\n/", "//a.bc",
+		"](//", "](//\n", "url(\t", "=\n",
+		"=\"//\t", "&#10;//", `a\.`, "1–", "٠", "(a)@",
+	} {
+		for name, edges := range map[string][2]string{"between": {"x.y ", "x.yy \n"}, "behind": {"a.b/"}} {
+			cost := func(n int) time.Duration {
+				half := strings.Repeat(unit, n/2/len(unit))
+				text := edges[0] + half + half + edges[1]
+				if edges[1] == "" {
+					text = edges[0] + strings.Repeat("b", n/2) + half + ".@"
+				}
+				args, _ := json.Marshal(map[string]string{"v": text})
+				begun := time.Now()
+				c := said(text, text)
+				c.Origins(provenance.Call{Args: args})
+				return time.Since(begun)
+			}
+			var less, more time.Duration
+			for try := range 5 { // others use the machine too: the least of several runs counts
+				if d := cost(short); try == 0 || d < less {
+					less = d
+				}
+				if d := cost(long); try == 0 || d < more {
+					more = d
+				}
+				if more < most*less {
+					break
+				}
+			}
+			if more >= most*less && more > 50*time.Millisecond {
+				t.Errorf("%q, %s: %v for %d KiB, %v for %d KiB", unit, name, less, short>>10, more, long>>10)
+			}
+			if more > 2*time.Second {
+				t.Errorf("%q, %s: %v for %d KiB", unit, name, more, long>>10)
+			}
+		}
+	}
+}
