@@ -102,3 +102,48 @@ func TestDueWakesOfManyTenants(t *testing.T) {
 		}
 	}
 }
+
+// While pods of the previous release run, a user may come to have two documents: one of them put its registration over
+// the first user's. A change leaves one of them, and a drop none.
+func TestAUserWithTwoWakesIsForgotten(t *testing.T) {
+	t.Parallel()
+	s, ctx := storeOn(t, Options{}), t.Context()
+	for _, change := range []bool{false, true} {
+		phone := fmt.Sprint("phone", change)
+		of := func(user, token string) registry.WakeRecord {
+			return registry.WakeRecord{
+				Tenant: "acme", User: user, DeviceID: phone, Wake: registry.Wake{Kind: registry.WakeFCM, Token: token},
+			}
+		}
+		for _, user := range []string{"eve", "ann"} {
+			if err := s.SetWake(ctx, of(user, "former")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if done, err := documents.Commit(ctx, s.Documents(), documents.Space{Kind: "wakes"},
+			documents.PutJSON("acme/"+phone, of("ann", "newer"), time.Hour)); err != nil || done.Refused > 0 {
+			t.Fatal(done, err)
+		}
+		if change {
+			if err := s.SetWake(ctx, of("ann", "newest")); err != nil {
+				t.Fatal(err)
+			}
+			all := must[[]registry.WakeRecord](t)(s.WakesOf(ctx, "acme", phone))
+			if len(all) != 1 || all[0].Wake.Token != "newest" {
+				t.Errorf("after a change: %+v", all)
+			}
+		}
+		if dropped, err := s.DropWake(ctx, of("ann", "").Ref()); err != nil || !dropped {
+			t.Errorf("dropped %v, %v", dropped, err)
+		}
+		if all := must[[]registry.WakeRecord](t)(s.WakesOf(ctx, "acme", phone)); len(all) != 0 {
+			t.Errorf("left: %+v", all)
+		}
+		lists := must[[][]string](t)(s.Documents().Members(ctx, documents.Query{
+			Space: documents.Space{Kind: "wakes"}, Index: "user.acme/ann", Limit: 9,
+		}))
+		if len(lists[0]) != 0 {
+			t.Errorf("the user's index has %q", lists[0])
+		}
+	}
+}
