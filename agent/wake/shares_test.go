@@ -213,3 +213,12 @@ func registerToken(t *testing.T, s *Service, tenant, user, device, token string)
 		t.Fatal(err)
 	}
 }
+
+// A webhook has twice the time of a push service: a service of one's own may wake the device before it answers.
+func TestTimeoutsOfPushes(t *testing.T) {
+	s := open(t, Config{Settings: Settings{WebhookSecret: webhookSecret}})
+	p, ok := s.pushers[registry.WakeWebhook].(hook)
+	if !ok || p.client.Timeout != 20*time.Second {
+		t.Errorf("a webhook has %v, the documentation says 20 s", p.client.Timeout)
+	}
+}
