@@ -52,6 +52,9 @@ type Config struct {
 type Store interface {
 	registry.WakeStore
 	registry.EraseStore
+
+	// KnownDevices is as in registry.SleepingStore.
+	KnownDevices(ctx context.Context, q registry.KnownQuery) ([]registry.KnownDevice, int, error)
 }
 
 // Need is what a device is to be woken for.
@@ -226,23 +229,19 @@ func (s *Service) start(of sleeper, asked bool, since time.Time) {
 	})
 }
 
-// wakeAs wakes a device as it has registered, and returns what became of that. If only its id is known, it starts that
-// for each user who registered the id, of which one is wanted, and returns nothing.
+// wakeAs wakes a device as it has registered, and returns what became of that. If only its id was known, it starts that
+// for its user, and returns nothing.
 func (s *Service) wakeAs(of sleeper, asked bool, since time.Time) Asked {
 	ctx, cancel := context.WithTimeout(s.ctx, wakeTimeout)
 	defer cancel()
-	all, err := s.records(ctx, of)
+	r, err := s.record(ctx, of)
 	switch {
 	case err != nil:
 		return s.failed(of.WakeRef, err)
-	case len(all) == 0:
-		return Unregistered
 	case !of.bound:
-		return s.wake(ctx, all[0], asked, since)
+		return s.wake(ctx, r, asked, since)
 	}
-	for _, r := range all {
-		s.start(sleeper{WakeRef: r.Ref()}, asked, since)
-	}
+	s.start(sleeper{WakeRef: r.Ref()}, asked, since)
 	return ""
 }
 

@@ -2,7 +2,6 @@ package wake
 
 import (
 	"context"
-	"errors"
 
 	"github.com/farhand/farhand/registry"
 )
@@ -18,14 +17,30 @@ func sleeperOf(tenant, key string) sleeper {
 	return sleeper{ref, bound}
 }
 
-// records returns how a device is woken: no record if it has not registered that.
-func (s *Service) records(ctx context.Context, of sleeper) ([]registry.WakeRecord, error) {
-	if of.bound {
-		return s.cfg.Store.WakesOf(ctx, of.Tenant, of.DeviceID)
+// maxPages is how many pages of devices with one id a search reads. Other users may have chosen the id.
+const maxPages = 16
+
+// record returns how a device is woken, or registry.ErrNoWake. If its credential names it, its user is that of the
+// remembered device: no call waits for one that is not remembered.
+func (s *Service) record(ctx context.Context, of sleeper) (registry.WakeRecord, error) {
+	if !of.bound {
+		return s.cfg.Store.WakeOf(ctx, of.WakeRef)
 	}
-	r, err := s.cfg.Store.WakeOf(ctx, of.WakeRef)
-	if errors.Is(err, registry.ErrNoWake) {
-		return nil, nil
+	q := registry.KnownQuery{
+		Tenant: of.Tenant, Target: registry.Target{DeviceID: of.DeviceID, Bound: true}, Limit: 1,
 	}
-	return []registry.WakeRecord{r}, err
+	for range maxPages {
+		known, next, err := s.cfg.Store.KnownDevices(ctx, q)
+		switch {
+		case err != nil:
+			return registry.WakeRecord{}, err
+		case len(known) > 0:
+			of.User = known[0].Session.UserID
+			return s.cfg.Store.WakeOf(ctx, of.WakeRef)
+		case next == 0:
+			return registry.WakeRecord{}, registry.ErrNoWake
+		}
+		q.Skip = next
+	}
+	return registry.WakeRecord{}, registry.ErrNoWake
 }
