@@ -147,3 +147,54 @@ func TestAUserWithTwoWakesIsForgotten(t *testing.T) {
 		}
 	}
 }
+
+// setDue registers devices of a tenant, each as due.
+func setDue(t *testing.T, s *Store, tenant string, n int, next time.Time) (refs []registry.WakeRef) {
+	t.Helper()
+	for i := range n {
+		r := registry.WakeRecord{Tenant: tenant, DeviceID: fmt.Sprint("d", i)}
+		if err := s.SetWake(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		planWake(t, s, r.Ref(), next)
+		refs = append(refs, r.Ref())
+	}
+	return refs
+}
+
+func planWake(t *testing.T, s *Store, ref registry.WakeRef, next time.Time) {
+	t.Helper()
+	if err := s.PlanWake(t.Context(), ref, func(registry.WakeRecord) (registry.WakePlan, bool) {
+		return registry.WakePlan{Next: next}, true
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Each search finds as many due devices as it may, while there are any: the next ones if those it found are still due,
+// and those that are left if they are not.
+func TestEachSearchFindsDueWakes(t *testing.T) {
+	t.Parallel()
+	s, limit := storeOn(t, Options{}), 50
+	refs := setDue(t, s, "acme", 6*limit, time.Now().Add(-time.Minute))
+	search := func() []registry.WakeRef { t.Helper(); return must[[]registry.WakeRef](t)(s.DueWakes(t.Context(), limit)) }
+	found := make(map[registry.WakeRef]bool)
+	for range 6 {
+		for _, ref := range search() {
+			found[ref] = true
+		}
+	}
+	if len(found) != len(refs) {
+		t.Errorf("%d of %d were found", len(found), len(refs))
+	}
+	for left := len(refs); left > 0; {
+		due := search()
+		if len(due) == 0 {
+			t.Fatalf("nothing is found of %d that are left", left)
+		}
+		for _, ref := range due { // they are woken
+			planWake(t, s, ref, time.Time{})
+		}
+		left -= len(due)
+	}
+}

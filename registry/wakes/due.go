@@ -3,6 +3,7 @@ package wakes
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,27 +54,50 @@ func unplanned(id string, ref registry.WakeRef) []documents.Step {
 	return []documents.Step{documents.Leave(dueIndex, id), documents.Leave(plannedIndex+ref.Tenant, member(ref))}
 }
 
-// inTurn selects members of an index: those after the ones that the previous call selected.
-func (s *store) inTurn(q documents.Query) documents.Query {
+// inTurn returns the members that queries select: those after the ones that earlier calls have passed. At the end of an
+// index it begins again.
+func (s *store) inTurn(ctx context.Context, queries []documents.Query) ([][]string, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	q.Skip = s.turns[turnOf(q)]
-	return q
+	for i := range queries {
+		queries[i].Skip = s.turns[turnOf(queries[i])]
+	}
+	s.mu.Unlock()
+	lists, err := s.docs.Members(ctx, queries...)
+	if err != nil {
+		return nil, err
+	}
+	var again []documents.Query
+	var at []int
+	for i := range queries {
+		if len(lists[i]) == 0 && queries[i].Skip > 0 {
+			queries[i].Skip = 0
+			again, at = append(again, queries[i]), append(at, i)
+		}
+	}
+	if len(again) == 0 {
+		return lists, nil
+	}
+	more, err := s.docs.Members(ctx, again...)
+	for i := range more {
+		lists[at[i]] = more[i]
+	}
+	return lists, err
 }
 
-// maxTurns is how many turns a store keeps: those of tenants with more due devices than one search finds.
+// maxTurns is how many turns a store keeps: those of tenants with more due devices than one search returns.
 const maxTurns = 1000
 
-// took notes how many members a query has selected. The next one continues after them, or begins again at the end.
-func (s *store) took(q documents.Query, n int) {
+// pass notes that the first n of the members that a query has read need not be read by the next one.
+func (s *store) pass(q documents.Query, read, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	turn := turnOf(q)
-	if n < q.Limit || len(s.turns) >= maxTurns && s.turns[turn] == 0 {
+	_, has := s.turns[turn]
+	if q.Skip+n == 0 || n == read && read < q.Limit || !has && len(s.turns) >= maxTurns {
 		delete(s.turns, turn)
 		return
 	}
-	s.turns[turn] += n
+	s.turns[turn] = q.Skip + n
 }
 
 func turnOf(q documents.Query) string {
@@ -92,19 +116,20 @@ func (s *store) DueWakes(ctx context.Context, limit int) ([]registry.WakeRef, er
 	depth := min(max(maxDepth/max(len(tenants), 1), minDepth), maxDepth)
 	queries := make([]documents.Query, len(tenants))
 	for i, tenant := range tenants {
-		queries[i] = s.inTurn(documents.Query{Space: space, Index: plannedIndex + tenant, Due: true, Limit: depth})
+		queries[i] = documents.Query{Space: space, Index: plannedIndex + tenant, Due: true, Limit: depth}
 	}
-	lists, err := s.docs.Members(ctx, queries...)
+	lists, err := s.inTurn(ctx, queries)
 	if err != nil {
 		return nil, err
 	}
-	var byTenant [][]registry.WakeRef
+	byTenant := make([][]registry.WakeRef, len(tenants))
 	for i, members := range lists {
-		s.took(queries[i], len(members))
-		byTenant = append(byTenant, usersInTurn(tenants[i], members))
+		byTenant[i] = usersInTurn(tenants[i], members)
 	}
 	rand.Shuffle(len(byTenant), func(i, j int) { byTenant[i], byTenant[j] = byTenant[j], byTenant[i] })
-	due, err := s.stillDue(ctx, dealt(byTenant, limit))
+	refs := dealt(byTenant, limit)
+	s.passDealt(queries, tenants, lists, refs)
+	due, err := s.stillDue(ctx, refs)
 	if err != nil || len(old) == 0 {
 		return due, err
 	}
@@ -112,17 +137,38 @@ func (s *store) DueWakes(ctx context.Context, limit int) ([]registry.WakeRef, er
 	return merged(due, older, limit), err
 }
 
+// passDealt passes the members before the first one that was not dealt.
+func (s *store) passDealt(queries []documents.Query, tenants []string, lists [][]string, refs []registry.WakeRef) {
+	has := make(map[registry.WakeRef]bool, len(refs))
+	for _, ref := range refs {
+		has[ref] = true
+	}
+	for i, members := range lists {
+		left := slices.IndexFunc(members, func(text string) bool {
+			ref, ok := refOf(tenants[i], text)
+			return ok && !has[ref]
+		})
+		if left < 0 {
+			left = len(members)
+		}
+		s.pass(queries[i], len(members), left)
+	}
+}
+
 // dueTenants returns tenants that may have devices to wake, and devices that pods of the previous release have planned.
 func (s *store) dueTenants(ctx context.Context) (tenants, old []string, err error) {
-	busy := s.inTurn(documents.Query{Space: space, Index: tenantsIndex, Limit: maxBusy})
-	quiet := s.inTurn(documents.Query{Space: space, Index: tenantsIndex, Due: true, Limit: maxQuiet})
-	lists, err := s.docs.Members(ctx, busy, quiet,
-		documents.Query{Space: space, Index: dueIndex, Due: true, Limit: maxOld})
+	queries := []documents.Query{
+		{Space: space, Index: tenantsIndex, Limit: maxBusy},
+		{Space: space, Index: tenantsIndex, Due: true, Limit: maxQuiet},
+		{Space: space, Index: dueIndex, Due: true, Limit: maxOld},
+	}
+	lists, err := s.inTurn(ctx, queries)
 	if err != nil {
 		return nil, nil, err
 	}
-	s.took(busy, len(lists[0]))
-	s.took(quiet, len(lists[1]))
+	for i, list := range lists[:2] {
+		s.pass(queries[i], len(list), len(list))
+	}
 	return append(lists[0], lists[1]...), lists[2], nil
 }
 
