@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/internal/testkit"
+	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/documents"
 )
@@ -177,7 +178,10 @@ func TestEachSearchFindsDueWakes(t *testing.T) {
 	t.Parallel()
 	s, limit := storeOn(t, Options{}), 50
 	refs := setDue(t, s, "acme", 6*limit, time.Now().Add(-time.Minute))
-	search := func() []registry.WakeRef { t.Helper(); return must[[]registry.WakeRef](t)(s.DueWakes(t.Context(), limit)) }
+	search := func() []registry.WakeRef {
+		t.Helper()
+		return must[[]registry.WakeRef](t)(s.DueWakes(t.Context(), limit))
+	}
 	found := make(map[registry.WakeRef]bool)
 	for range 6 {
 		for _, ref := range search() {
@@ -196,5 +200,28 @@ func TestEachSearchFindsDueWakes(t *testing.T) {
 			planWake(t, s, ref, time.Time{})
 		}
 		left -= len(due)
+	}
+}
+
+// A search costs the same with one tenant as with 500, if all have plans for later.
+func TestASearchReadsOnlyTenantsWithDueWakes(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := storeOn(t, Options{URL: server.URL()})
+	cost := func() int {
+		t.Helper()
+		before := sentCommands(t, server)
+		if due := must[[]registry.WakeRef](t)(s.DueWakes(t.Context(), 200)); len(due) > 0 {
+			t.Errorf("due: %v", due)
+		}
+		return sentCommands(t, server) - before
+	}
+	setDue(t, s, "one", 1, time.Now().Add(time.Hour))
+	alone := cost()
+	for i := range 500 {
+		setDue(t, s, fmt.Sprint("t", i), 1, time.Now().Add(time.Hour))
+	}
+	if crowded := cost(); alone > 2 || crowded != alone {
+		t.Errorf("a search takes %d commands with one tenant, %d with 501", alone, crowded)
 	}
 }
