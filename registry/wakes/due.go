@@ -12,7 +12,7 @@ import (
 	"github.com/farhand/farhand/registry/documents"
 )
 
-// Indexes of devices that are to be woken: those of one tenant by the time of that, and the slots of tenants by when they
+// Indexes of devices that are to be woken: those of one tenant by the time of that, and slots of tenants by when they
 // begin. A tenant has a slot while a device of it is to be woken in that part of time, and for some time after. So a
 // search reads only tenants with a slot that has begun, and no tenant is behind another in a list.
 const (
