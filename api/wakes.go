@@ -68,28 +68,18 @@ func (h *handler) deviceID(ctx context.Context, c *gin.Context) (string, error) 
 	return c.Param("id"), nil
 }
 
-// wakeOf returns the registration of the device in the path: the caller's own, else one without a user. Callers who see
-// all users get the first one.
+// wakeOf returns the registration of the device in the path: that of the user whom a registration would be for. It
+// fails with registry.ErrNoWake if that user has none.
 func (h *handler) wakeOf(ctx context.Context, c *gin.Context) (registry.WakeRecord, error) {
 	id, err := h.deviceID(ctx, c)
 	if err != nil {
 		return registry.WakeRecord{}, err
 	}
-	who := caller(c)
-	if viewer := who.Viewer(); viewer != "" {
-		ref := registry.WakeRef{Tenant: who.Tenant, User: viewer, DeviceID: id}
-		r, err := h.Wakes.Registered(ctx, ref)
-		if errors.Is(err, registry.CodeNotFound) {
-			ref.User = ""
-			r, err = h.Wakes.Registered(ctx, ref)
-		}
-		return r, err
-	}
-	all, err := h.Wakes.OfDevice(ctx, who.Tenant, id)
-	if err != nil || len(all) == 0 {
+	user, found, err := h.deviceUser(ctx, caller(c), id)
+	if err != nil || !found {
 		return registry.WakeRecord{}, cmp.Or(err, error(registry.ErrNoWake))
 	}
-	return all[0], nil
+	return h.Wakes.Registered(ctx, registry.WakeRef{Tenant: caller(c).Tenant, User: user, DeviceID: id})
 }
 
 func (h *handler) getWake(c *gin.Context, _ *params) error {
@@ -136,9 +126,13 @@ func (h *handler) putWake(c *gin.Context, _ *params) error {
 	if err != nil {
 		return err
 	}
-	user, err := h.deviceUser(ctx, c, id)
-	if err != nil {
+	user, found, err := h.deviceUser(ctx, caller(c), id)
+	switch {
+	case err != nil:
 		return err
+	case !found:
+		return registry.Errorf(registry.CodeNotFound,
+			"No device with this device_id is connected, paired or remembered. Connect the device first.")
 	}
 	noteAudit(c, auditDetail{device: id, reason: "kind: " + r.said.Kind})
 	if _, err := h.Wakes.Register(ctx, caller(c).Tenant, user, id, wakeFrom(r.said)); err != nil {
@@ -172,82 +166,100 @@ func devicesOf(who auth.Identity, id string) []registry.Target {
 	return []registry.Target{bound, own, any}
 }
 
-// deviceUser returns the user of a device that the caller may see: one that is connected, paired, registered, or
-// remembered.
-func (h *handler) deviceUser(ctx context.Context, c *gin.Context, id string) (string, error) {
-	who := caller(c)
-	targets := devicesOf(who, id)
-	for _, target := range targets {
-		found, err := h.firstConnected(ctx, who.Tenant, target)
-		if err != nil || found != nil {
-			return userOf(found), err
+// deviceUser returns the user of a device that the caller may see. For each target of devicesOf in turn, it looks at
+// connected devices, then at paired and remembered ones, and last at registrations: any user can register any id.
+// found is false if there is none.
+func (h *handler) deviceUser(ctx context.Context, who auth.Identity, id string) (user string, found bool, err error) {
+	for _, target := range devicesOf(who, id) {
+		for _, search := range []func(context.Context, string, registry.Target) (string, bool, error){
+			h.connectedUser, h.pairedUser, h.knownUser, h.registeredUser,
+		} {
+			if user, found, err = search(ctx, who.Tenant, target); err != nil || found {
+				return user, found, err
+			}
 		}
 	}
-	paired, err := h.Credentials.PairedDevices(ctx, who.Tenant, id)
-	if err != nil {
-		return "", err
-	}
-	for i := range paired {
-		if targets[0].Sees(paired[i].User) {
-			return paired[i].User, nil
-		}
-	}
-	if r, err := h.wakeOf(ctx, c); err == nil {
-		return r.User, nil
-	}
-	for _, target := range targets {
-		found, err := h.firstKnown(ctx, who.Tenant, target)
-		if err != nil || found != nil {
-			return userOf(found), err
-		}
-	}
-	return "", registry.Errorf(registry.CodeNotFound, "No device with this device_id is connected, paired or remembered.")
+	return "", false, nil
 }
 
-// userOf returns the user of a session; empty: it has none, or there is no session.
-func userOf(s *registry.Session) string {
-	if s == nil {
-		return ""
-	}
-	return s.UserID
-}
+// Bounds of a search for the user of a device. A crowd of other users who chose the id makes it no longer.
+const (
+	maxUserPages = 16
+	userPage     = 200 // connected sessions of a page
+)
 
-// firstConnected returns a connected session that matches a target, nil if there is none. A page may be empty although
-// there is one.
-func (h *handler) firstConnected(
-	ctx context.Context, tenant string, target registry.Target,
-) (*registry.Session, error) {
-	q := registry.Query{Tenant: tenant, Target: target, Limit: 1}
-	for {
-		found, next, err := h.Directory.List(ctx, q)
+// connectedUser returns the user of a connected session that matches a target. A page may be empty although there is
+// one.
+func (h *handler) connectedUser(ctx context.Context, tenant string, target registry.Target) (string, bool, error) {
+	q := registry.Query{Tenant: tenant, Target: target, Limit: userPage}
+	for range maxUserPages {
+		page, next, err := h.Directory.List(ctx, q)
 		switch {
 		case err != nil:
-			return nil, err
-		case len(found) > 0:
-			return &found[0].Session, nil
+			return "", false, err
+		case len(page) > 0:
+			return page[0].Session.UserID, true, nil
 		case next == nil:
-			return nil, nil
+			return "", false, nil
 		}
 		q.After = *next
 	}
+	return "", false, nil
 }
 
-// firstKnown returns the session of a remembered device that matches a target, nil if there is none.
-func (h *handler) firstKnown(ctx context.Context, tenant string, target registry.Target) (*registry.Session, error) {
+// pairedUser returns the user of a paired device whose credential names the id of a target.
+func (h *handler) pairedUser(ctx context.Context, tenant string, target registry.Target) (string, bool, error) {
+	if !target.Bound {
+		return "", false, nil
+	}
+	paired, err := h.Credentials.PairedDevices(ctx, tenant, target.DeviceID)
+	for i := range paired {
+		if target.Sees(paired[i].User) {
+			return paired[i].User, true, nil
+		}
+	}
+	return "", false, err
+}
+
+// knownUser returns the user of a remembered device that matches a target.
+func (h *handler) knownUser(ctx context.Context, tenant string, target registry.Target) (string, bool, error) {
+	if h.Devices == nil {
+		return "", false, nil
+	}
 	q := registry.KnownQuery{Tenant: tenant, Target: target, Limit: 1}
-	for h.Devices != nil {
-		found, next, err := h.Devices.KnownDevices(ctx, q)
+	for range maxUserPages {
+		page, next, err := h.Devices.KnownDevices(ctx, q)
 		switch {
 		case err != nil:
-			return nil, err
-		case len(found) > 0:
-			return &found[0].Session, nil
+			return "", false, err
+		case len(page) > 0:
+			return page[0].Session.UserID, true, nil
 		case next == 0:
-			return nil, nil
+			return "", false, nil
 		}
 		q.Skip = next
 	}
-	return nil, nil
+	return "", false, nil
+}
+
+// registeredUser returns a user who registered a device and matches a target. A registration does not say whether a
+// credential names the device.
+func (h *handler) registeredUser(ctx context.Context, tenant string, target registry.Target) (string, bool, error) {
+	switch {
+	case target.Bound:
+		return "", false, nil
+	case target.UserID == "" && target.Viewer == "": // an admin's: the first user's
+		all, err := h.Wakes.OfDevice(ctx, tenant, target.DeviceID)
+		if err != nil || len(all) == 0 {
+			return "", false, err
+		}
+		return all[0].User, true, nil
+	}
+	_, err := h.Wakes.Registered(ctx, registry.WakeRef{Tenant: tenant, User: target.UserID, DeviceID: target.DeviceID})
+	if errors.Is(err, registry.CodeNotFound) {
+		return "", false, nil
+	}
+	return target.UserID, err == nil, err
 }
 
 func (h *handler) deleteWake(c *gin.Context, _ *params) error {

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
@@ -17,10 +18,13 @@ func (s *Store) AppendChange(ctx context.Context, c registry.CredentialChange) (
 	if err := s.remember(ctx, c); err != nil {
 		return registry.CredentialChange{}, err
 	}
-	fields := []string{c.Tenant, string(c.Kind), c.ID, flag(c.Revoked), c.Device}
+	fields, userSignature := []string{c.Tenant, string(c.Kind), c.ID, flag(c.Revoked), c.Device}, ""
+	if c.User != "" { // earlier releases check the other signature, and do not know the user
+		userSignature = s.signer.SignEntry(append(slices.Clip(fields), c.User)...)
+	}
 	place, err := s.conn.Ask(ctx, scriptChangeAppend, 2, []string{changesKey, lastChangeKey},
 		millis(s.opts.ChangeTTL), registry.ChangeCap, c.Tenant, string(c.Kind), c.ID, flag(c.Revoked), c.Device,
-		s.signer.SignEntry(fields...))
+		s.signer.SignEntry(fields...), c.User, userSignature)
 	if err != nil {
 		return registry.CredentialChange{}, err
 	}
@@ -103,12 +107,16 @@ func (s *Store) parseChange(place string, fields map[string]string) (registry.Cr
 	if s.conn.Forms().Check(redisconn.FormChange, fields[redisconn.FormField]) != nil {
 		return registry.CredentialChange{Place: id, At: at}, nil // before its signature, which may also have another form
 	}
-	if !s.signer.OpenEntry(at, fields["s"], fields["t"], fields["k"], fields["i"], fields["r"], fields["d"]) {
+	signed, signature := []string{fields["t"], fields["k"], fields["i"], fields["r"], fields["d"]}, fields["s"]
+	if user := fields["u"]; user != "" {
+		signed, signature = append(signed, user), fields["w"]
+	}
+	if !s.signer.OpenEntry(at, signature, signed...) {
 		return registry.CredentialChange{Place: id, Seq: redisconn.Int(fields["q"]), At: at}, nil
 	}
 	return registry.CredentialChange{
 		Place: id, Seq: redisconn.Int(fields["q"]), At: at, Tenant: fields["t"],
 		Kind: registry.ChangeKind(fields["k"]), ID: fields["i"], Revoked: fields["r"] == "1",
-		Device: fields["d"],
+		Device: fields["d"], User: fields["u"],
 	}, nil
 }

@@ -23,7 +23,7 @@ func TestForgedRevocations(t *testing.T) {
 	defer conn.Close()
 	store := conn.Store()
 	genuine := registry.CredentialChange{
-		Tenant: "acme", Kind: registry.ChangeCredential, ID: "k1", Revoked: true, Device: "phone",
+		Tenant: "acme", Kind: registry.ChangeCredential, ID: "k1", Revoked: true, Device: "phone", User: "ann",
 	}
 	if _, err := store.AppendChange(ctx, genuine); err != nil {
 		t.Fatal(err)
@@ -33,6 +33,7 @@ func TestForgedRevocations(t *testing.T) {
 	entry := attacker.XRange(ctx, "fh:changes", "-", "+").Val()[0].Values
 	for _, change := range []map[string]any{
 		{"q": 2}, {"q": 3, "i": "k2"}, {"q": 4, "k": "user", "i": "anna", "s": ""}, {"q": 5, "t": "other"},
+		{"q": 6, "u": "ben"}, {"q": 7, "u": "ben", "w": entry["s"]},
 	} {
 		values := map[string]any{}
 		for name, v := range entry {
@@ -46,7 +47,7 @@ func TestForgedRevocations(t *testing.T) {
 		}
 	}
 	page, err := store.Changes(ctx, registry.FeedID{}, 0)
-	if err != nil || len(page.Changes) != 5 {
+	if err != nil || len(page.Changes) != 7 {
 		t.Fatalf("read %d changes: %v", len(page.Changes), err)
 	}
 	for _, c := range page.Changes[:2] { // the second is a copy of the first, made at the same time
@@ -59,7 +60,7 @@ func TestForgedRevocations(t *testing.T) {
 			t.Errorf("took %+v", c)
 		}
 	}
-	if n := conn.Bus().Stats().Rejected["forged"] + conn.Bus().Stats().Rejected["unsigned"]; n != 3 {
+	if n := conn.Bus().Stats().Rejected["forged"] + conn.Bus().Stats().Rejected["unsigned"]; n != 5 {
 		t.Errorf("rejected %d", n)
 	}
 }

@@ -297,8 +297,10 @@ type CredentialChange struct {
 	Tenant  string
 	Kind    ChangeKind
 	ID      string
-	Revoked bool   // false: read it again
-	Device  string // with the revoked credential of a paired device: its device id
+	Revoked bool // false: read it again
+
+	Device string // with the revoked credential of a paired device: its device id
+	User   string `json:",omitempty"` // with Device: its user, if it has one; earlier releases do not say it
 }
 
 // Validate reports whether the change can be stored. It fails with CodeInvalidRequest.

@@ -222,8 +222,8 @@ type WakeStore interface {
 	// WakeOf returns the registration of a device, or ErrNoWake.
 	WakeOf(ctx context.Context, ref WakeRef) (WakeRecord, error)
 
-	// WakesOf returns the registrations of a device id of a tenant, one of each user, the first user's first. It
-	// returns those of at most 21 users.
+	// WakesOf returns the registrations of a device id of a tenant, one of each user, the first user's first, for lists
+	// that admins see. It returns those of at most 21 users: use WakeOf for the device of one of them.
 	WakesOf(ctx context.Context, tenant, deviceID string) ([]WakeRecord, error)
 
 	// PlanWake replaces the plan of a device by what plan returns, if that is true. If another pod changes the record

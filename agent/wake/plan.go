@@ -2,6 +2,7 @@ package wake
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/farhand/farhand/internal/pause"
@@ -134,14 +135,12 @@ func (s *Service) wakeMissed(ctx context.Context, page []registry.QueuedCall) er
 		}
 	}
 	for of, since := range newest {
-		all, err := s.records(ctx, of)
-		if err != nil {
+		switch r, err := s.record(ctx, of); {
+		case errors.Is(err, registry.ErrNoWake):
+		case err != nil:
 			return err
-		}
-		for _, r := range all {
-			if missed(r, since) {
-				s.start(sleeper{WakeRef: r.Ref()}, false, since)
-			}
+		case missed(r, since):
+			s.start(sleeper{WakeRef: r.Ref()}, false, since)
 		}
 	}
 	return nil

@@ -154,11 +154,26 @@ func (s *Service) follow(c registry.CredentialChange) error {
 		_, err := s.cfg.Store.EraseOf(ctx, c.Tenant, c.ID, registry.PersonalWakes)
 		return err
 	}
+	if c.User != "" {
+		return s.forgetRevoked(ctx, c, registry.WakeRef{Tenant: c.Tenant, User: c.User, DeviceID: deviceOf(c)})
+	}
 	all, err := s.cfg.Store.WakesOf(ctx, c.Tenant, deviceOf(c)) // the change does not say whose device it was
 	for _, r := range all {
-		if err == nil && !r.SetAt.After(c.At.Add(revocationDelay)) {
-			_, err = s.cfg.Store.DropWake(ctx, r.Ref())
+		if err == nil {
+			err = s.forgetRevoked(ctx, c, r.Ref())
 		}
+	}
+	return err
+}
+
+// forgetRevoked forgets a registration, unless it was made after the revocation.
+func (s *Service) forgetRevoked(ctx context.Context, c registry.CredentialChange, ref registry.WakeRef) error {
+	r, err := s.cfg.Store.WakeOf(ctx, ref)
+	if err == nil && !r.SetAt.After(c.At.Add(revocationDelay)) {
+		_, err = s.cfg.Store.DropWake(ctx, ref)
+	}
+	if errors.Is(err, registry.ErrNoWake) {
+		return nil
 	}
 	return err
 }

@@ -52,6 +52,9 @@ type Config struct {
 type Store interface {
 	registry.WakeStore
 	registry.EraseStore
+
+	// KnownDevices is as in registry.SleepingStore.
+	KnownDevices(ctx context.Context, q registry.KnownQuery) ([]registry.KnownDevice, int, error)
 }
 
 // Need is what a device is to be woken for.
@@ -68,7 +71,8 @@ const (
 	sweepLimit = 200  // planned pushes that one search finds
 
 	sweepPause  = 2 * time.Second
-	pushTimeout = 10 * time.Second // of one request and its answer; below pushLease with the store's time
+	hookTimeout = 20 * time.Second // of a webhook and its answer; below pushLease with the store's time
+	pushTimeout = 10 * time.Second // the same, of a push service
 	wakeTimeout = pushLease        // of a wake, including its wait for a slot
 )
 
@@ -122,20 +126,22 @@ func New(cfg Config) (*Service, error) {
 // setUp makes a pusher for each kind whose keys there are.
 func (s *Service) setUp(k keys) {
 	s.pushers = make(map[registry.WakeKind]pusher)
-	guarded := s.client(s.guard.Transport(pushTimeout)) // URLs that devices name
+	guarded := func(timeout time.Duration) *http.Client { // for URLs that devices name
+		return s.client(s.guard.Transport(timeout), timeout)
+	}
 	if k.webhook != nil {
-		s.pushers[registry.WakeWebhook] = hook{guarded, k.webhook}
+		s.pushers[registry.WakeWebhook] = hook{guarded(hookTimeout), k.webhook}
 	}
 	if k.vapid != nil {
-		p := web{guarded, k.vapid, s.cfg.VAPIDSubject}
+		p := web{guarded(pushTimeout), k.vapid, s.cfg.VAPIDSubject}
 		s.vapid = p.publicKey()
 		s.pushers[registry.WakeWebPush], s.pushers[registry.WakeUnifiedPush] = p, p
 	}
 	if k.fcm != nil {
-		s.pushers[registry.WakeFCM] = newFCM(s.client(s.fixed(false)), k.fcm, cmp.Or(s.cfg.FCM, fcmBase))
+		s.pushers[registry.WakeFCM] = newFCM(s.client(s.fixed(false), pushTimeout), k.fcm, cmp.Or(s.cfg.FCM, fcmBase))
 	}
 	if k.apns != nil {
-		s.pushers[registry.WakeAPNs] = newAPNs(s.client(s.fixed(true)), k.apns, s.cfg.Settings)
+		s.pushers[registry.WakeAPNs] = newAPNs(s.client(s.fixed(true), pushTimeout), k.apns, s.cfg.Settings)
 	}
 }
 
@@ -154,9 +160,9 @@ func (s *Service) fixed(http2 bool) *http.Transport {
 	return t
 }
 
-func (s *Service) client(t *http.Transport) *http.Client {
+func (s *Service) client(t *http.Transport, timeout time.Duration) *http.Client {
 	t.MaxConnsPerHost = maxPushes
-	c := &http.Client{Transport: t, Timeout: pushTimeout, CheckRedirect: func(*http.Request, []*http.Request) error {
+	c := &http.Client{Transport: t, Timeout: timeout, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse // push services do not redirect
 	}}
 	s.clients = append(s.clients, c)
@@ -184,29 +190,6 @@ func (s *Service) Wake(_ context.Context, tenant, device string) {
 	if s != nil {
 		s.start(sleeperOf(tenant, device), true, time.Time{})
 	}
-}
-
-// sleeper is a device to wake.
-type sleeper struct {
-	registry.WakeRef
-	bound bool // its credential names it; the user is not known, and may not be the only one who registered the id
-}
-
-func sleeperOf(tenant, key string) sleeper {
-	ref, bound := registry.WakeRefOf(tenant, key)
-	return sleeper{ref, bound}
-}
-
-// records returns how a device is woken: no record if it has not registered that.
-func (s *Service) records(ctx context.Context, of sleeper) ([]registry.WakeRecord, error) {
-	if of.bound {
-		return s.cfg.Store.WakesOf(ctx, of.Tenant, of.DeviceID)
-	}
-	r, err := s.cfg.Store.WakeOf(ctx, of.WakeRef)
-	if errors.Is(err, registry.ErrNoWake) {
-		return nil, nil
-	}
-	return []registry.WakeRecord{r}, err
 }
 
 // start wakes a device in the background: because a call was queued (asked), because a planned push may be due, or
@@ -246,23 +229,19 @@ func (s *Service) start(of sleeper, asked bool, since time.Time) {
 	})
 }
 
-// wakeAs wakes a device as it has registered, and returns what became of that. If only its id is known, it starts that
-// for each user who registered the id, of which one is wanted, and returns nothing.
+// wakeAs wakes a device as it has registered, and returns what became of that. If only its id was known, it starts that
+// for its user, and returns nothing.
 func (s *Service) wakeAs(of sleeper, asked bool, since time.Time) Asked {
 	ctx, cancel := context.WithTimeout(s.ctx, wakeTimeout)
 	defer cancel()
-	all, err := s.records(ctx, of)
+	r, err := s.record(ctx, of)
 	switch {
 	case err != nil:
 		return s.failed(of.WakeRef, err)
-	case len(all) == 0:
-		return Unregistered
 	case !of.bound:
-		return s.wake(ctx, all[0], asked, since)
+		return s.wake(ctx, r, asked, since)
 	}
-	for _, r := range all {
-		s.start(sleeper{WakeRef: r.Ref()}, asked, since)
-	}
+	s.start(sleeper{WakeRef: r.Ref()}, asked, since)
 	return ""
 }
 
@@ -309,7 +288,8 @@ func (s *Service) wake(ctx context.Context, record registry.WakeRecord, asked bo
 	return Pushed
 }
 
-// places returns the places for pushes of a kind. Those of a kind that only a newer release knows fail at once, in any.
+// places returns the places for pushes of a kind. A kind that only a newer release knows uses those of webhooks: its
+// pushes end immediately, because there is no pusher.
 func (s *Service) places(kind registry.WakeKind) *share.Pool {
 	if pool := s.pushes[kind]; pool != nil {
 		return pool

@@ -247,7 +247,7 @@ func (s *store) revoke(ctx context.Context, m member, tenant string) (registry.C
 	}
 	change := registry.CredentialChange{Tenant: tenant, Kind: registry.ChangeCredential, ID: m.ID, Revoked: true}
 	if m.Pairs {
-		change.Device = m.Device
+		change.Device, change.User = m.Device, c.User
 	}
 	if _, err = s.AppendChange(ctx, change); err != nil {
 		return registry.Credential{}, err

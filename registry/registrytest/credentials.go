@@ -253,7 +253,7 @@ var credentialTests = []subtest{
 		} {
 			c, err := f.store.AppendChange(f.ctx, registry.CredentialChange{
 				Tenant: f.tenant, Kind: kind, ID: fmt.Sprintf("ü {%d}\n", i), Revoked: i%2 == 0,
-				Device: fmt.Sprintf("d%d", i),
+				Device: fmt.Sprintf("d%d", i), User: []string{"", "ann"}[i%2],
 			})
 			f.must(err)
 			if c.Seq == 0 || c.At.IsZero() || time.Since(c.At).Abs() > time.Minute {

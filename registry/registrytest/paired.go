@@ -29,13 +29,15 @@ var pairedTests = []subtest{
 		f.wantCredential(found[0], want)
 	}},
 	{name: "the ids of paired devices are listed", run: func(f *fixture) {
-		f.issue(f.pairedDevice("k1", "cam 1%2"))
+		paired := f.pairedDevice("k1", "cam 1%2")
+		paired.User = "ann"
+		f.issue(paired)
 		f.issue(f.pairedDevice("k2", "d\u043eor:1"))
 		f.issue(f.credential("k3", func(c *registry.Credential) { c.DeviceID = "laptop" }))
 		f.wantPairedIDs("cam 1%2", "d\u043eor:1")
 		start := f.lastChange()
 		f.must(errOf(f.store.RevokeCredential(f.ctx, f.tenant, "k1")))
-		if seen := f.changesAfter(start); len(seen) != 1 || seen[0].Device == "" {
+		if seen := f.changesAfter(start); len(seen) != 1 || seen[0].Device == "" || seen[0].User != "ann" {
 			f.Errorf("the log has %+v", seen)
 		}
 		f.wantPairedIDs("d\u043eor:1")

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/documents"
@@ -74,9 +73,16 @@ func indexes(ref registry.WakeRef) []string {
 	return []string{tenantIndex + ref.Tenant, userIndex + ref.Tenant + "/" + ref.User}
 }
 
-// put returns the steps that store a record in a document.
-func put(id string, r registry.WakeRecord, now time.Time) []documents.Step {
-	steps := append([]documents.Step{documents.PutJSON(id, r, registry.WakeLife)}, planned(id, r, now)...)
+// put returns the steps that store a record in one of the documents that ids names. They remove the other one if it has
+// a registration of the same user: a pod of the previous release wrote it.
+func put(at int, found []documents.Document, r registry.WakeRecord) []documents.Step {
+	names, steps := ids(r.Ref()), []documents.Step(nil)
+	if other := 1 - at; isOf(r.Ref(), found[other]) {
+		steps = remove(names[other], r.Ref())
+	}
+	id := names[at]
+	steps = append(steps, documents.PutJSON(id, r, registry.WakeLife))
+	steps = append(steps, planned(id, r, found[at].Now)...)
 	for _, index := range indexes(r.Ref()) {
 		steps = append(steps, documents.Join(index, id, registry.WakeLife, 0))
 	}
@@ -84,6 +90,12 @@ func put(id string, r registry.WakeRecord, now time.Time) []documents.Step {
 		steps = append(steps, documents.Join(deviceIndex+firstID(r.Tenant, r.DeviceID), id, registry.WakeLife, 0))
 	}
 	return steps
+}
+
+// isOf reports whether a document has a registration of a device's user.
+func isOf(ref registry.WakeRef, d documents.Document) bool {
+	r, err := recordOf(ref.Tenant, ref.DeviceID, d)
+	return err == nil && r.User == ref.User
 }
 
 func remove(id string, ref registry.WakeRef) []documents.Step {
@@ -149,7 +161,7 @@ func (s *store) SetWake(ctx context.Context, r registry.WakeRecord) error {
 				steps = append(steps, documents.AtMost(most[i]-1, documents.Term{Index: index, Weight: 1}))
 			}
 		}
-		done, err := documents.Commit(ctx, s.docs, space, append(steps, put(names[at], r, found[0].Now)...)...)
+		done, err := documents.Commit(ctx, s.docs, space, append(steps, put(at, found, r)...)...)
 		switch {
 		case err != nil || done.Refused == 0:
 			return err
@@ -210,22 +222,29 @@ func (s *store) PlanWake(
 			return nil, nil
 		}
 		r.Plan = next
-		return put(names[at], r, found[at].Now), nil
+		return put(at, found, r), nil
 	})
 }
 
-// DropWake implements registry.WakeStore.
+// DropWake implements registry.WakeStore. If pods of the previous release have also written, the user may have both
+// documents.
 func (s *store) DropWake(ctx context.Context, ref registry.WakeRef) (dropped bool, err error) {
 	names := ids(ref)
 	err = documents.Change(ctx, s.docs, space, names, func(found []documents.Document) ([]documents.Step, error) {
-		at, _, err := choose(ref, found)
+		_, _, err := choose(ref, found)
 		switch dropped = err == nil; {
 		case err == registry.ErrNoWake:
 			return nil, nil
 		case err != nil:
 			return nil, err
 		}
-		return remove(names[at], ref), nil
+		var steps []documents.Step
+		for i, id := range names {
+			if isOf(ref, found[i]) {
+				steps = append(steps, remove(id, ref)...)
+			}
+		}
+		return steps, nil
 	})
 	return dropped, err
 }
