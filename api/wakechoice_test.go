@@ -36,7 +36,9 @@ func TestAdminsReachTheBoundDevicesWake(t *testing.T) {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { w.Close(context.Background()) })
-				k := newFleet(t, setup{change: func(c *api.Config) { c.Wakes, c.Devices, c.Auth = w, devices, ruler{} }})
+				k := newFleet(t, setup{change: func(c *api.Config) {
+					c.Wakes, c.Devices, c.Auth = w, devices, ruler{}
+				}})
 				s := session("of-ben")
 				s.Key.Tenant, s.UserID, s.DeviceID, s.Bound = registry.DefaultTenant, "ben", "lamp", true
 				if !asleep {
@@ -56,8 +58,9 @@ func TestAdminsReachTheBoundDevicesWake(t *testing.T) {
 				send(http.MethodGet, "").want(http.StatusNotFound)
 				send(http.MethodDelete, "").want(http.StatusNotFound)
 				send(http.MethodPut, `{"kind":"webhook","url":"https://ben.example.com/x"}`).want(http.StatusOK)
-				if got := string(send(http.MethodGet, "").want(http.StatusOK).body); !strings.Contains(got, "ben.example.com") {
-					t.Errorf("shown: %s", got)
+				shown := string(send(http.MethodGet, "").want(http.StatusOK).body)
+				if !strings.Contains(shown, "ben.example.com") {
+					t.Errorf("shown: %s", shown)
 				}
 				of := func(user string) (registry.WakeRecord, error) {
 					return w.Registered(t.Context(),
@@ -110,4 +113,28 @@ func TestTheSearchForAWakesUserEnds(t *testing.T) {
 	if e.pages == 0 || e.pages > 100 {
 		t.Errorf("%d pages were read", e.pages)
 	}
+}
+
+// A user sees a device without a user, but only admins say how it is woken.
+func TestUsersDoNotChangeTheWakeOfASharedDevice(t *testing.T) {
+	w, err := wake.New(wake.Config{
+		Store: memory.New(memory.Options{}), Settings: wake.Settings{WebhookSecret: wakeSecret},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.Close(context.Background()) })
+	k := newFleet(t, setup{change: func(c *api.Config) { c.Wakes, c.Auth = w, ruler{} }})
+	s := session("shared")
+	s.DeviceID = "lamp"
+	k.connect(0, s, echo)
+	send := func(as, method, body string) reply {
+		return k.send(request{method: method, path: "/api/devices/lamp/wake", body: body,
+			header: http.Header{"Authorization": {"Bearer " + as}}})
+	}
+	const hook = `{"kind":"webhook","url":"https://owner.example.com/x"}`
+	send("boss", http.MethodPut, hook).want(http.StatusOK)
+	wantProblem(send("eve", http.MethodPut, hook), http.StatusForbidden, registry.CodeForbidden)
+	wantProblem(send("eve", http.MethodDelete, ""), http.StatusForbidden, registry.CodeForbidden)
+	send("boss", http.MethodDelete, "").want(http.StatusNoContent)
 }

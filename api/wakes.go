@@ -134,6 +134,9 @@ func (h *handler) putWake(c *gin.Context, _ *params) error {
 		return registry.Errorf(registry.CodeNotFound,
 			"No device with this device_id is connected, paired or remembered. Connect the device first.")
 	}
+	if err := mayRegister(caller(c), user); err != nil {
+		return err
+	}
 	noteAudit(c, auditDetail{device: id, reason: "kind: " + r.said.Kind})
 	if _, err := h.Wakes.Register(ctx, caller(c).Tenant, user, id, wakeFrom(r.said)); err != nil {
 		return err
@@ -143,6 +146,15 @@ func (h *handler) putWake(c *gin.Context, _ *params) error {
 		return err
 	}
 	return h.writeUncached(c, http.StatusOK, shownWake(set))
+}
+
+// mayRegister returns an error if a caller may not change the registration of a user's device. Each user sees a device
+// without a user, but only admins say how it is woken.
+func mayRegister(who auth.Identity, user string) error {
+	if viewer := who.Viewer(); viewer != "" && viewer != user {
+		return registry.Errorf(registry.CodeForbidden, "Only an admin may change how a device without a user is woken.")
+	}
+	return nil
 }
 
 func wakeFrom(w wire.Wake) registry.Wake {
@@ -268,6 +280,9 @@ func (h *handler) deleteWake(c *gin.Context, _ *params) error {
 	}
 	ctx := storeContext(c)
 	r, err := h.wakeOf(ctx, c)
+	if err == nil {
+		err = mayRegister(caller(c), r.User)
+	}
 	if err != nil {
 		return err
 	}
