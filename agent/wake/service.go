@@ -70,10 +70,11 @@ const (
 	maxPushes  = 64   // pushes of one kind being sent
 	sweepLimit = 200  // planned pushes that one search finds
 
-	sweepPause  = 2 * time.Second
-	hookTimeout = 20 * time.Second // of a webhook and its answer; below pushLease with the store's time
-	pushTimeout = 10 * time.Second // the same, of a push service
-	wakeTimeout = pushLease        // of a wake, including its wait for a slot
+	sweepPause   = 2 * time.Second
+	hookTimeout  = 20 * time.Second // of a webhook and its answer; below pushLease with the store's time
+	pushTimeout  = 10 * time.Second // the same, of a push service
+	wakeTimeout  = pushLease        // of a wake, including its wait for a slot
+	storeTimeout = 3 * time.Second  // to store the outcome of a push
 )
 
 // Service wakes devices. It is safe for concurrent use. A nil Service wakes none.
@@ -282,7 +283,11 @@ func (s *Service) wake(ctx context.Context, record registry.WakeRecord, asked bo
 	case !push:
 		return Planned
 	}
-	if err := s.finish(ctx, record, s.push(ctx, record, need)); err != nil {
+	res := s.push(ctx, record, need)
+	// The outcome is stored even if the time of the wake is over: a failure must count.
+	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	if err := s.finish(storing, record, res); err != nil {
 		return s.failed(ref, err)
 	}
 	return Pushed

@@ -208,6 +208,7 @@ func (c *connection) asks(message jsonrpc.Message, a *attempt) {
 	if a.answers.isOver() {
 		return
 	}
+	delete(c.asked, a.id) // of the page before, which was answered
 	c.asked[r.ID], a.id = a, r.ID
 }
 

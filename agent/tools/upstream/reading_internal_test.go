@@ -181,6 +181,15 @@ func TestSecondAnswers(t *testing.T) {
 				t.Errorf("a second answer passes: %v, %v; %d bytes held, not %d", pass, err, c.decoding.Held("t"), held)
 			}
 		}
+		if p != nil { // the next page of a list
+			next, err := jsonrpc.MakeID(float64(2))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.asks(&jsonrpc.Request{ID: next, Method: "tools/list"}, a); len(c.asked) != 1 {
+				t.Errorf("%d requests of one attempt are remembered", len(c.asked))
+			}
+		}
 		c.finishAttempt(a)
 		c.finishAttempt(a)
 		if n := c.decoding.Stats().Held; n != 0 {
