@@ -32,8 +32,9 @@ const (
 	workBurst  = 128 << 20        // of events at once: a large page has 2,000 requests with 3 events each
 	floodAfter = 10 * time.Second // of waits, after which a browser is ended
 
-	// maxFramesGone limits the frames that pages remove during the life of a browser: chromedp forgets none of them.
-	maxFramesGone = 30_000
+	// maxFramesMade limits the inner frames that pages load and remove during the life of a browser: chromedp forgets
+	// none of them, also if a page is loaded anew.
+	maxFramesMade = 30_000
 )
 
 const codeTooLong = -32_900 // code of the error that replaces a too long answer
@@ -61,10 +62,10 @@ type wire struct {
 	closing            sync.Once
 
 	// Only Read accesses these.
-	credit     float64 // work that needs no wait
-	paid       time.Time
-	behind     time.Duration // waits since there was credit for half a burst
-	framesGone int
+	credit float64 // work that needs no wait
+	paid   time.Time
+	behind time.Duration // waits since there was credit for half a burst
+	frames int           // loaded in pages, or removed
 
 	mu    sync.Mutex
 	asked map[int64]asked
@@ -144,8 +145,9 @@ func (w *wire) event(m *message, method string, msg *cdproto.Message) (used bool
 	}
 	text, err := m.all()
 	if err == nil || errors.Is(err, errTooLong) {
-		if method == "Page.frameDetached" {
-			w.framesGone++
+		inner := method == "Page.frameNavigated" && bytes.Contains(text, []byte(`"parentId"`))
+		if inner || method == "Page.frameDetached" {
+			w.frames++
 		}
 		if err := w.charge(eventCost + m.size); err != nil {
 			return false, err
@@ -205,7 +207,7 @@ func (w *wire) charge(work int) error {
 	if w.credit < 0 {
 		wait = time.Duration(-w.credit / workRate * float64(time.Second))
 	}
-	if w.behind += wait; w.behind > floodAfter || w.framesGone > maxFramesGone {
+	if w.behind += wait; w.behind > floodAfter || w.frames > maxFramesMade {
 		w.flooded()
 		return errFlood
 	}

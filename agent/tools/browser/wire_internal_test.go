@@ -89,23 +89,28 @@ func TestLongMessages(t *testing.T) {
 	}
 }
 
-// A browser whose pages remove frames without end is ended, because the memory for them is not given back.
+// A browser whose pages load or remove frames without end is ended, because the memory for them is not given back.
 func TestFramesAreBounded(t *testing.T) {
-	ended := false
-	gone := make([]string, maxFramesGone+2)
-	for i := range gone {
-		gone[i] = fmt.Sprintf(`{"method":"Page.frameDetached","params":{"frameId":"%d"},"sessionId":"S"}`, i)
-	}
-	w := pipe(t, func() { ended = true }, gone...)
-	w.credit = 1 << 40 // no waits
-	for range maxFramesGone {
-		var msg cdproto.Message
-		w.credit = workBurst
-		if err := w.Read(t.Context(), &msg); err != nil {
-			t.Fatal(err)
+	for _, event := range []string{
+		`{"method":"Page.frameDetached","params":{"frameId":"%d"},"sessionId":"S"}`,
+		`{"method":"Page.frameNavigated","params":{"frame":{"id":"%d","parentId":"0"}},"sessionId":"S"}`,
+	} {
+		ended := false
+		events := make([]string, maxFramesMade+2)
+		for i := range events {
+			events[i] = fmt.Sprintf(event, i)
 		}
-	}
-	if err := w.Read(t.Context(), new(cdproto.Message)); !errors.Is(err, errFlood) || !ended {
-		t.Errorf("%v, ended: %v", err, ended)
+		w := pipe(t, func() { ended = true }, events...)
+		for range maxFramesMade {
+			var msg cdproto.Message
+			w.credit = workBurst // no waits
+			if err := w.Read(t.Context(), &msg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.credit = workBurst
+		if err := w.Read(t.Context(), new(cdproto.Message)); !errors.Is(err, errFlood) || !ended {
+			t.Errorf("%v, ended: %v", err, ended)
+		}
 	}
 }
