@@ -23,7 +23,6 @@ import (
 	"github.com/farhand/farhand/agent/tools/nodes"
 	"github.com/farhand/farhand/agent/tools/shell"
 	"github.com/farhand/farhand/api"
-	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/ws"
 )
@@ -39,7 +38,7 @@ type builtins struct {
 	noSandbox  string
 	containers *docker.Engine    // of sandbox; nil: it has none
 	browsers   *browser.Browsers // nil: it is not enabled
-	running    *share.Pool       // commands; nil: they are not enabled
+	commands   *shell.Slots      // nil: they are not enabled
 }
 
 func (g *Gateway) openBuiltins(ctx context.Context, store registry.PlaceStore) error {
@@ -80,7 +79,7 @@ func (g *Gateway) openBuiltins(ctx context.Context, store registry.PlaceStore) e
 // tools are unavailable there, unless the configuration names one: then it fails.
 func (g *Gateway) openEngines(ctx context.Context) error {
 	o := &g.builtins
-	o.running = shell.NewRunning(g.cfg.MaxCommands)
+	o.commands = shell.NewSlots(g.cfg.MaxCommands)
 	engine, err := host.New(host.Config{Program: g.settings.program})
 	switch {
 	case errors.Is(err, sandbox.ErrUnavailable):
@@ -180,7 +179,7 @@ func (g *Gateway) localTools(store registry.Store, rules *agent.Policy) (*agent.
 func (g *Gateway) builtinRegistrations(store registry.Store, rules *agent.Policy) ([]agent.Registration, error) {
 	programs, err := shell.Registration(shell.Config{
 		Host: g.builtins.host, Sandbox: g.builtins.sandbox, NoHost: g.builtins.noHost, NoSandbox: g.builtins.noSandbox,
-		Env: g.cfg.programEnv(), MaxCommands: g.cfg.MaxCommands, Running: g.builtins.running,
+		Env: g.cfg.programEnv(), MaxCommands: g.cfg.MaxCommands, Slots: g.builtins.commands,
 		Limits: sandbox.Limits{Memory: g.cfg.ProgramMemory, Processes: g.cfg.Processes},
 	})
 	if err != nil {

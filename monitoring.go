@@ -227,9 +227,9 @@ func (g *Gateway) pools(handler *api.Handler) (reads []func() map[string]share.S
 	if g.builtins.browsers != nil {
 		reads = append(reads, g.builtins.browsers.Pools)
 	}
-	if running := g.builtins.running; running != nil {
+	if commands := g.builtins.commands; commands != nil {
 		reads = append(reads, func() map[string]share.Stats {
-			return map[string]share.Stats{"commands": running.Stats()}
+			return map[string]share.Stats{"commands": commands.Stats()}
 		})
 	}
 	return reads

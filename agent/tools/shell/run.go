@@ -81,14 +81,14 @@ func (s session) place(ctx context.Context, user string, most int) (release func
 	id := s.id
 	id.Tenant = ""
 	own := share.Owner{Tenant: s.id.Tenant, Identity: fmt.Sprintf("%+v", id), Most: int64(most)}
-	turn, err := s.turns.Acquire(ctx, own, 1)
+	turn, err := s.cfg.Slots.sessions.Acquire(ctx, own, 1)
 	if err != nil {
 		return nil, err
 	}
 	all := share.Owner{
 		Tenant: s.id.Tenant, Identity: user, Most: int64(max(most, s.cfg.MaxCommands/userPart)),
 	}
-	slot, err := s.running.Acquire(ctx, all, 1)
+	slot, err := s.cfg.Slots.running.Acquire(ctx, all, 1)
 	if err != nil {
 		turn.Release()
 		return nil, err

@@ -50,14 +50,33 @@ type Config struct {
 
 	MaxOutput int // bytes kept of each output, head and tail; default: DefaultMaxOutput
 	// MaxCommands is how many commands run concurrently on this pod, at most half for one tenant and a quarter for one
-	// identity. Default: DefaultMaxCommands.
+	// user. Default: DefaultMaxCommands.
 	MaxCommands int
 
-	Running *share.Pool // slots of those commands; nil: NewRunning(MaxCommands)
+	Slots *Slots // of those commands; nil: NewSlots(MaxCommands)
 }
 
-// NewRunning returns a pool for most concurrent commands.
-func NewRunning(most int) *share.Pool { return share.New(share.Bounds{Pod: int64(most)}) }
+// Slots limits the commands that run at the same time: of a session, of a user, of a tenant and of the pod. It is safe
+// for concurrent use.
+type Slots struct {
+	running  *share.Pool // by tenant and user
+	sessions *share.Pool // by session
+}
+
+// NewSlots returns slots for most concurrent commands.
+func NewSlots(most int) *Slots {
+	return &Slots{share.New(share.Bounds{Pod: int64(most)}), share.New(share.Bounds{Pod: math.MaxInt32})}
+}
+
+// Stats returns the running commands, and those that wait for their session or for the pod.
+func (s *Slots) Stats() share.Stats {
+	all, sessions := s.running.Stats(), s.sessions.Stats()
+	all.Waiting += sessions.Waiting
+	for bound, n := range sessions.Refused {
+		all.Refused[bound] += n
+	}
+	return all
+}
 
 // Registration returns the tools exec and bash, for agent.NewLocalTools. It fails if cfg is invalid.
 func Registration(cfg Config) (agent.Registration, error) {
@@ -69,17 +88,13 @@ func Registration(cfg Config) (agent.Registration, error) {
 	if err := cfg.check(); err != nil {
 		return agent.Registration{}, err
 	}
-	running := cfg.Running
-	if running == nil {
-		running = NewRunning(cfg.MaxCommands)
+	if cfg.Slots == nil {
+		cfg.Slots = NewSlots(cfg.MaxCommands)
 	}
-	turns := share.New(share.Bounds{Pod: math.MaxInt32})
 	return agent.Registration{
 		Names: []string{"exec", "bash"}, State: agent.WorkspaceState(),
 		Make: func(sc agent.SessionContext) []agent.Tool {
-			s := session{
-				cfg: cfg, running: running, turns: turns, id: sc.ID(), sandboxed: sc.Sandboxed, workspace: sc.Workspace,
-			}
+			s := session{cfg: cfg, id: sc.ID(), sandboxed: sc.Sandboxed, workspace: sc.Workspace}
 			return []agent.Tool{runner{s, execShell}, runner{s, bashShell}}
 		},
 	}, nil
@@ -104,8 +119,6 @@ func (c Config) check() error {
 // session is the common state of the tools of one agent session.
 type session struct {
 	cfg       Config
-	running   *share.Pool // slots of running commands
-	turns     *share.Pool // of each session, which its commands have before they wait for a slot
 	id        agent.SessionID
 	sandboxed bool
 	workspace agent.Workspace

@@ -9,21 +9,19 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/internal/share"
 )
 
 // Commands wait for others of their session, of their tenant and of the pod, and nobody is forgotten.
 func TestSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		running := share.New(share.Bounds{Pod: 4})
+		slots := NewSlots(4)
 		of := func(tenant, conversation string) agent.SessionID {
 			return agent.SessionID{Tenant: tenant, Conversation: conversation}
 		}
-		turns := share.New(share.Bounds{Pod: 1000})
 		take := func(id agent.SessionID) (func(), error) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			s := session{id: id, running: running, turns: turns}
+			s := session{id: id, cfg: Config{Slots: slots}}
 			return s.place(ctx, id.Conversation, 1)
 		}
 		var held []func()
@@ -59,7 +57,7 @@ func TestSlots(t *testing.T) {
 		for _, done := range held[1:] {
 			done()
 		}
-		if left := running.Stats(); left.Held != 0 || left.Waiting != 0 {
+		if left := slots.Stats(); left.Held != 0 || left.Waiting != 0 {
 			t.Errorf("kept: %+v", left)
 		}
 	})
@@ -69,13 +67,12 @@ func TestSlots(t *testing.T) {
 // and waiting commands hold nothing.
 func TestSessionsOfAUserShareSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := Config{MaxCommands: DefaultMaxCommands}
-		running, turns := NewRunning(cfg.MaxCommands), share.New(share.Bounds{Pod: 1000})
+		cfg := Config{MaxCommands: DefaultMaxCommands, Slots: NewSlots(DefaultMaxCommands)}
 		held := make(map[string]int)
 		for _, user := range []string{"eve", ""} {
 			for i := range 2 * DefaultMaxCommands {
 				id := agent.SessionID{Tenant: "acme", Conversation: fmt.Sprint(user, i/2)}
-				s := session{cfg: cfg, id: id, running: running, turns: turns}
+				s := session{cfg: cfg, id: id}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				release, err := s.place(ctx, user, defaultPerSession)
 				cancel()
@@ -88,7 +85,7 @@ func TestSessionsOfAUserShareSlots(t *testing.T) {
 		if held["eve"] != DefaultMaxCommands/4 || held[""] != DefaultMaxCommands/4 {
 			t.Errorf("slots held: %v", held)
 		}
-		if n := turns.Stats().Held; n != DefaultMaxCommands/2 {
+		if n := cfg.Slots.sessions.Stats().Held; n != DefaultMaxCommands/2 {
 			t.Errorf("%d turns of sessions are held", n)
 		}
 	})
