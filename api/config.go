@@ -113,7 +113,8 @@ type Pages interface {
 	// Paths returns the routes of the pages, in gin's form. They must not change.
 	Paths() []string
 
-	// Serve answers a request for one of the routes. If it returns false, there is no such page, and nothing was written.
+	// Serve answers a request for one of the routes. If it returns false, there is no such page, and nothing was
+	// written.
 	Serve(w http.ResponseWriter, r *http.Request) bool
 }
 

@@ -69,10 +69,10 @@ type Blob struct {
 
 // BlobStore tracks uploaded files and open uploads until they expire.
 type BlobStore interface {
-	// ReserveBlob stores a blob for life: in its state or, if it has none, open. The bytes of a link do not count. limit
-	// is the tenant's quota in bytes. It fails with CodeRateLimited if the tenant would exceed limit or has MaxBlobs, or
-	// if the session would exceed an eighth of either quota, or all sessions of the owner's user or device their share.
-	// It sets the generation, except of a link.
+	// ReserveBlob stores a blob for life: in its state or, if it has none, open. The bytes of a link do not count.
+	// limit is the tenant's quota in bytes. It fails with CodeRateLimited if the tenant would exceed limit or has
+	// MaxBlobs, or if the session would exceed an eighth of either quota, or all sessions of the owner's user or device
+	// their share. It sets the generation, except of a link.
 	ReserveBlob(ctx context.Context, b Blob, limit int64, life time.Duration) error
 
 	// TakeBlob marks an open blob as taken. If several callers race, one succeeds; the others get ErrNoBlob.

@@ -179,9 +179,10 @@ type CallStore interface {
 	// because the record already has the answer marks that answer as late.
 	MoveCall(ctx context.Context, tenant, callID string, e Event, c Change) (moved Moved, err error)
 
-	// BeginCall starts a waiting call on a pod, in state accepted, and sets its deadline to the store's now plus timeout.
-	// EventQueue makes it wait again. BeginCall returns false if the call no longer waits, because it was begun before
-	// or has ended. If several callers race, one begins it. It fails with CodeCallNotFound if there is no such record.
+	// BeginCall starts a waiting call on a pod, in state accepted, and sets its deadline to the store's now plus
+	// timeout. EventQueue makes it wait again. BeginCall returns false if the call no longer waits, because it was
+	// begun before or has ended. If several callers race, one begins it. It fails with CodeCallNotFound if there is no
+	// such record.
 	BeginCall(ctx context.Context, tenant, callID, pod string, timeout time.Duration) (Record, bool, error)
 
 	// ReadCall returns a record. If its deadline has passed and its pod did not end it, ReadCall ends it first: expired
@@ -203,8 +204,8 @@ type CallStore interface {
 
 	// AppendCallEvents adds to the event logs of calls. A log is capped, expires with its record, and is ordered by
 	// CallEvent.Rank: an event that arrives too late is dropped. The methods above log every step of a record
-	// themselves, except that it is queued: a waiting call takes no log. If IsStoreFull is true of the error, the events
-	// that fitted are stored.
+	// themselves, except that it is queued: a waiting call takes no log. If IsStoreFull is true of the error, the
+	// events that fitted are stored.
 	AppendCallEvents(ctx context.Context, events []CallEvent) error
 
 	// CallEvents returns at most limit events of a call in order, starting after the one with the id after.

@@ -211,11 +211,11 @@ type CredentialStore interface {
 	// can be as many as the tenant's limit of credentials, so use it only for people's requests.
 	PairedIDs(ctx context.Context, tenant string) ([]string, error)
 
-	// UpdateCredential changes a credential: its name, roles, tools, context, public key, approved tools, end and Renew.
-	// It can also bring the end of the former secret forward. It
-	// calls change with the current credential, and again after each update that came in between. An error from change
-	// ends the update. After documents.MaxTries it fails with ErrCredentialChanges. Concurrent TouchCredentials are
-	// kept. The change is logged, but not as a revocation. It returns the stored credential.
+	// UpdateCredential changes a credential: its name, roles, tools, context, public key, approved tools, end and
+	// Renew. It can also bring the end of the former secret forward. It calls change with the current credential, and
+	// again after each update that came in between. An error from change ends the update. After documents.MaxTries it
+	// fails with ErrCredentialChanges. Concurrent TouchCredentials are kept. The change is logged, but not as a
+	// revocation. It returns the stored credential.
 	UpdateCredential(
 		ctx context.Context, tenant, id string, change func(*Credential) error,
 	) (Credential, error)

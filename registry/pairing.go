@@ -170,16 +170,16 @@ type PairingStore interface {
 	// NodePairing returns the request of a node by its device id, or ErrNoPairing.
 	NodePairing(ctx context.Context, deviceID string) (Pairing, error)
 
-	// CollectPairing is TakePairing for a node: it removes the request from the limits, and keeps it for ttl with the id
-	// of the credential.
+	// CollectPairing is TakePairing for a node: it removes the request from the limits, and keeps it for ttl with the
+	// id of the credential.
 	CollectPairing(ctx context.Context, id, credential string, ttl time.Duration) (Pairing, error)
 
 	// CreateSetup stores a setup code for ttl, and returns it with its times. It fails with ErrManySetups at the limit
 	// of its tenant or approver.
 	CreateSetup(ctx context.Context, s Setup, ttl time.Duration) (Setup, error)
 
-	// UseSetup binds a setup code to a device id and returns it. The first device counts; it may use the code again. For
-	// another, and for an unknown or expired code, it fails with ErrNoSetup.
+	// UseSetup binds a setup code to a device id and returns it. The first device counts; it may use the code again.
+	// For another, and for an unknown or expired code, it fails with ErrNoSetup.
 	UseSetup(ctx context.Context, digest, deviceID string) (Setup, error)
 
 	// VoidSetups forgets the setup codes of a tenant that a device has used.

@@ -96,9 +96,9 @@ type QueueStore interface {
 	// calls to reach every tenant. A call is returned again after at least again.
 	DueQueued(ctx context.Context, limit int, again time.Duration) ([]QueuedCall, error)
 
-	// ScanQueued returns a page of the queued calls of all tenants, without their requests: at least the last call of each
-	// device. limit is about how many. The empty cursor begins; an empty next ends. A page may have no calls. Calls that
-	// are added or removed meanwhile may be missed, or returned twice.
+	// ScanQueued returns a page of the queued calls of all tenants, without their requests: at least the last call of
+	// each device. limit is about how many. The empty cursor begins; an empty next ends. A page may have no calls.
+	// Calls that are added or removed meanwhile may be missed, or returned twice.
 	ScanQueued(ctx context.Context, cursor string, limit int) (calls []QueuedCall, next string, err error)
 
 	// QueueStats returns what waits, by tenant.

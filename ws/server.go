@@ -20,8 +20,8 @@
 // # To add a frame
 //
 // A frame that devices send has its type, struct and frameType in frames.go, a case in frameFields.frame (decode.go), a
-// case in conn.dispatch (dispatch.go), its name in ReceivedTypes (stats.go), and the roles that may send it in frameRoles
-// (identify.go).
+// case in conn.dispatch (dispatch.go), its name in ReceivedTypes (stats.go), and the roles that may send it in
+// frameRoles (identify.go).
 //
 // A frame to devices has its type and function in frames.go, chat.go or calls.go, and its name in SentTypes (stats.go).
 // It must begin with {"type":" because stats.go counts it by that. The gateway sends a new frame only to devices that

@@ -125,14 +125,14 @@ func TestTurnsOfAPod(t *testing.T) {
 			t.Errorf("message %q, %v", e.Message, e.Cause)
 		}
 		if failed := ev.of(EventError); failed[0].RetryAfter <= 0 {
-			t.Error("nobody is told when to ask again")
+			t.Error("the refusal does not say when to ask again")
 		}
 		abort(ErrAborted)
 		<-ended
 	})
 }
 
-// A tenant has its share of the turns of a pod, whoever of it asks, and another tenant finds room.
+// A tenant has its share of the turns of a pod, whichever of its users ask, and another tenant finds room.
 func TestTurnsOfATenant(t *testing.T) {
 	e := newRig(t, Limits{MaxTurns: 10}).engine
 	admit := func(tenant, user string) bool {

@@ -51,7 +51,8 @@ func (t *token) get(ctx context.Context, bad string) (string, error) {
 
 // send sends a request with the token. If the push service rejects the token, it sends it once more with a new one.
 func (t *token) send(
-	ctx context.Context, client *http.Client, url string, header http.Header, body []byte, rejects func([]byte, int) bool,
+	ctx context.Context, client *http.Client, url string, header http.Header, body []byte,
+	rejects func([]byte, int) bool,
 ) (result, []byte, int) {
 	bad := ""
 	for again := true; ; again = false {

@@ -150,7 +150,8 @@ func TestQuietHours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // it begins at midnight UTC, 2000-01-01: 1 o'clock in Vienna
 		rec, begin := &recorder{}, time.Now()
 		pods := fleet(t, 2, rec, wanted)
-		register(t, pods[0], registry.Wake{Quiet: &registry.QuietHours{From: "22:00", To: "07:00", Zone: "Europe/Vienna"}})
+		night := &registry.QuietHours{From: "22:00", To: "07:00", Zone: "Europe/Vienna"}
+		register(t, pods[0], registry.Wake{Quiet: night})
 		wakeAll(pods, 3)
 		wantPushes(t, rec, begin)
 		time.Sleep(20 * time.Hour)

@@ -33,8 +33,8 @@ type Config struct {
 	// Needed reports what a device is to be woken for, just before a push. Nil: every push is needed.
 	Needed func(context.Context, registry.WakeRecord) (Need, error)
 
-	// Queued returns a page of the fleet's queued calls, as registry.QueueStore.ScanQueued. Nil: no wake is searched for
-	// that a pod could not plan.
+	// Queued returns a page of the fleet's queued calls, as registry.QueueStore.ScanQueued. Nil: no wake is searched
+	// for that a pod could not plan.
 	Queued func(ctx context.Context, cursor string, limit int) ([]registry.QueuedCall, string, error)
 
 	// Searches reports whether this pod searches for such wakes now. One pod of the fleet is enough. Nil: it does.

@@ -79,14 +79,16 @@ func must[T any](v T, err error) T {
 }
 
 func privatePEM(key any) secret.Text {
-	return secret.Text(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: must(x509.MarshalPKCS8PrivateKey(key))}))
+	bytes := must(x509.MarshalPKCS8PrivateKey(key))
+	return secret.Text(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: bytes}))
 }
 
 // wantResults pushes once for each answer.
 func wantResults(t *testing.T, s *Service, w registry.Wake, want ...result) {
 	t.Helper()
 	for i, res := range want {
-		got := s.push(t.Context(), registry.WakeRecord{DeviceID: device, Wake: w}, Need{Calls: 2, Tools: []string{"camera"}})
+		need := Need{Calls: 2, Tools: []string{"camera"}}
+		got := s.push(t.Context(), registry.WakeRecord{DeviceID: device, Wake: w}, need)
 		if got != res {
 			t.Errorf("push %d: %+v, want %+v", i, got, res)
 		}

@@ -124,7 +124,8 @@ func (c *callBudget) MoveCall(
 		c.giveAllBack(from, cost)
 		return moved, err
 	}
-	// A device's pod does not know the caller before. A user who has overdrawn makes no further calls with a record.
+	// Only the record of a late answer says who called, so all are charged here. A user who has overdrawn makes no
+	// further calls with a record.
 	if user := moved.Record.UserID; user != "" {
 		if share := c.shareOfUser(tenant, user); cost > 0 && !slices.Contains(from, share) {
 			c.reserved.overdraw(ctx, share, cost)

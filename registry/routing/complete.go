@@ -85,8 +85,8 @@ func (l *LocalSession) Fail(callID string, e *registry.Error) {
 }
 
 // Return gives back a call that the device has and did not run, because it wants a person to decide first: why is its
-// reason. The call fails with CodeAsksPerson at its caller, who may call again under the same id. It does nothing if the
-// call is not in flight here, for example because its caller stopped waiting.
+// reason. The call fails with CodeAsksPerson at its caller, who may call again under the same id. It does nothing if
+// the call is not in flight here, for example because its caller stopped waiting.
 func (l *LocalSession) Return(callID, why string) {
 	p := l.hub
 	f := l.takeCall(callID, nil)

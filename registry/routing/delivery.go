@@ -174,7 +174,8 @@ func (q *Queue) settle(c registry.QueuedCall, begun bool) time.Duration {
 		case failed != nil:
 			return queueRetry
 		case left: // its pod cannot have given it to a device: that takes a claim of the record
-			_, err = q.ended.calls.MoveCall(ctx, c.Tenant, c.CallID, registry.EventQueue, registry.Change{Until: c.Expires})
+			again := registry.Change{Until: c.Expires}
+			_, err = q.ended.calls.MoveCall(ctx, c.Tenant, c.CallID, registry.EventQueue, again)
 			if err == nil {
 				return 0
 			}

@@ -17,7 +17,7 @@ type MemoryConfig struct {
 }
 
 const (
-	maxNoted    = 20_000                // devices that wait to be written; further ones are written with their next change
+	maxNoted    = 20_000                // devices that wait to be written; others are written with their next change
 	memoryBatch = 256                   // devices in one write
 	memoryPause = 50 * time.Millisecond // gathers the changes of a device that connects
 )

@@ -93,7 +93,8 @@ func newQueue(c core, cfg PodConfig, hub *Hub, calls *Calls) *Queue {
 	return &Queue{
 		core: c, bounds: cfg.Queue.bounds(), hub: hub, ended: calls, ctx: ctx, cancel: cancel,
 		slots:  share.New(share.Bounds{Pod: maxDeliveries, Waiting: maxDelayed}),
-		signal: make(chan struct{}, 1), unchecked: make(map[*LocalSession]struct{}), drains: make(map[string]*LocalSession),
+		signal: make(chan struct{}, 1), unchecked: make(map[*LocalSession]struct{}),
+		drains: make(map[string]*LocalSession),
 	}
 }
 
@@ -133,8 +134,8 @@ func (q *Queue) wake() {
 	}
 }
 
-// Enqueue adds a call to the queue of a device and returns its position and when it expires. If the device has connected
-// meanwhile, Enqueue notifies its pod.
+// Enqueue adds a call to the queue of a device and returns its position and when it expires. If the device has
+// connected meanwhile, Enqueue notifies its pod.
 func (q *Queue) Enqueue(
 	ctx context.Context, c registry.QueuedCall, life time.Duration,
 ) (position int, expires time.Time, err error) {

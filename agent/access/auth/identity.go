@@ -52,8 +52,8 @@ const (
 	RoleApprover                   // may decide approvals and pairings of its user, or of all users if it names none
 	roleAdmin                      // Identity.Admin, in lists of names
 
-	// RoleOperator may list the tenants of the fleet in numbers, make their first keys and set their budgets. It is above
-	// tenants, and reads nothing that belongs to one. Admins do not have it.
+	// RoleOperator may list the tenants of the fleet in numbers, make their first keys and set their budgets. It is
+	// above tenants, and reads nothing that belongs to one. Admins do not have it.
 	RoleOperator
 )
 

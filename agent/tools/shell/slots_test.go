@@ -11,7 +11,7 @@ import (
 	"github.com/farhand/farhand/agent"
 )
 
-// Commands wait for others of their session, of their tenant and of the pod, and nobody is forgotten.
+// Commands wait for others of their session, of their tenant and of the pod, and none is forgotten.
 func TestSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slots := NewSlots(4)

@@ -49,7 +49,7 @@ func TestPacesAreTheTenants(t *testing.T) {
 	}
 }
 
-// A stream that nobody waits for any more takes none of the pace of those that are opened again.
+// A stream that no call waits for any more takes none of the pace of those that are opened again.
 func TestStreamsThatAreGivenUp(t *testing.T) {
 	w := &web{conn: &connection{paces: newPaces(), ctx: t.Context()}, server: new(Server), base: new(http.Transport)}
 	gets := &w.conn.paces.forTenant("").gets
@@ -70,7 +70,7 @@ func TestStreamsThatAreGivenUp(t *testing.T) {
 	}
 }
 
-// A message of many values takes of the pace what it costs to read, and what nobody reads does not get so far.
+// A message of many values takes of the pace what it costs to read, and what is not read does not get so far.
 func TestManyValuesTakeOfThePace(t *testing.T) {
 	many := strings.Repeat(`{"":{}},`, 40_000) + `1`
 	for message, want := range map[string]struct {

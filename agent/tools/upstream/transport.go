@@ -140,7 +140,8 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if err != nil {
 		release()
-		if context.Cause(ctx) == errNoStream && !attemptOf(ctx).call { // the SDK waits for this response without a timeout
+		// The SDK waits for this response without a timeout.
+		if context.Cause(ctx) == errNoStream && !attemptOf(ctx).call {
 			return &http.Response{StatusCode: http.StatusMethodNotAllowed, Body: http.NoBody, Request: req}, nil
 		}
 		return nil, err
