@@ -82,7 +82,7 @@ func TestADeviceThatLeavesIsWokenAgain(t *testing.T) {
 		t.Fatal(resp.Status)
 	}
 	phone.sleep()
-	q.known("phone")
+	q.asleep("phone")
 	for i := range int64(2) {
 		q.call(q.a, "phone", `{}`, "", adminToken, http.StatusAccepted)
 		testkit.Eventually(t, "a push for each call", func() bool { return pushes.Load() > i })
