@@ -220,8 +220,8 @@ func compareClocks(ctx context.Context, cfg Config) (string, error) {
 			return "", errors.New(text + ", more than FARHAND_JWT_LEEWAY: tokens are refused. Synchronize the clocks " +
 				"(chrony, systemd-timesyncd)")
 		case ahead.Abs() > clockNote:
-			return "", notable{errors.New(text + ": times in lists and logs are off by that, and credentials end early " +
-				"or late. Synchronize the clocks (chrony, systemd-timesyncd)")}
+			return "", notable{errors.New(text + ": times in lists and logs are off by that, and credentials end " +
+				"early or late. Synchronize the clocks (chrony, systemd-timesyncd)")}
 		}
 		return text, nil
 	})

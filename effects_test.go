@@ -242,8 +242,8 @@ func TestForegroundAndDefaultDevice(t *testing.T) {
 	wants("ring", user, "ambiguous_target")
 }
 
-// With queue, a call that needs the foreground waits until the device reports it: of a connected device, and of one that
-// was asleep and is back in the background. Other calls with queue wait behind it, those without do not.
+// With queue, a call that needs the foreground waits until the device reports it: of a connected device, and of one
+// that was asleep and is back in the background. Other calls with queue wait behind it, those without do not.
 func TestCallsWaitForTheForeground(t *testing.T) {
 	p := newPairingPods(t, 2, nil)
 	const hello = `{"type":"connect","device_id":"phone","capabilities":["presence"]}`

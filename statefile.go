@@ -75,8 +75,8 @@ func (c Config) openMemory(limits registry.Limits, log *slog.Logger) (*memory.St
 // explainFile adds what to do to an error of the state file.
 func explainFile(err error) error {
 	if errors.Is(err, os.ErrPermission) {
-		err = fmt.Errorf("%w\n  set it to a folder that this user can write to, or to %s: then a restart forgets keys, "+
-			"pairings, grants, conversations and the audit log", err, NoData)
+		err = fmt.Errorf("%w\n  set it to a folder that this user can write to, or to %s: then a restart forgets "+
+			"keys, pairings, grants, conversations and the audit log", err, NoData)
 	}
 	return fmt.Errorf("FARHAND_DATA_DIR: %w", err)
 }

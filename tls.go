@@ -74,7 +74,8 @@ func (g *Gateway) servePlain(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(ctx)
 		r.Header.Del("Authorization")
 		g.handler.ServeHTTP(w, r)
-	case reading && bare && r.Host != "" && httpguts.ValidHostHeader(r.Host) && r.URL.Path != "" && r.URL.Path[0] == '/':
+	case reading && bare && r.Host != "" && httpguts.ValidHostHeader(r.Host) && r.URL.Path != "" &&
+		r.URL.Path[0] == '/':
 		w.Header().Set("Location", "https://"+r.Host+r.URL.RequestURI())
 		w.Header().Set("Cache-Control", "no-store") // the gateway may serve plain HTTP again tomorrow
 		w.WriteHeader(http.StatusPermanentRedirect)

@@ -73,8 +73,8 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 		g.log.Warn("redis is configured unsafely", "warning", warning)
 	}
 	if len(options.Secrets) > 0 && options.UnsignedToo {
-		g.log.Warn("messages of pods are also accepted without a signature: set FARHAND_FLEET_SECRET_REQUIRED=true when " +
-			"all pods have FARHAND_FLEET_SECRET")
+		g.log.Warn("messages of pods are also accepted without a signature: set FARHAND_FLEET_SECRET_REQUIRED=true " +
+			"when all pods have FARHAND_FLEET_SECRET")
 	}
 	g.redis, g.bus = conn, conn.Bus()
 	return conn.Store(), nil
@@ -99,8 +99,8 @@ func explainRedis(err error) error {
 	switch {
 	case errors.As(err, &alert):
 		return fmt.Errorf("FARHAND_REDIS_URL: Redis ends the TLS handshake: %w\n"+
-			"  if it requires a client certificate, set FARHAND_REDIS_TLS_CERT_FILE and FARHAND_REDIS_TLS_KEY_FILE to one "+
-			"that its authority signed", err)
+			"  if it requires a client certificate, set FARHAND_REDIS_TLS_CERT_FILE and FARHAND_REDIS_TLS_KEY_FILE "+
+			"to one that its authority signed", err)
 	case errors.As(err, &certificate):
 		return fmt.Errorf("FARHAND_REDIS_URL: the certificate of Redis cannot be verified: %w\n"+
 			"  if its authority is your own, set FARHAND_REDIS_CA to the file with the certificate of that authority",

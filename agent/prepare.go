@@ -52,8 +52,8 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 	p.inv = Invocation{
 		CallID: req.CallID, Caller: req.Caller, Spec: registry.ToolSpec{Name: req.Tool}, Args: req.Args,
 		Asked: req.Args, Timeout: i.clamp(req.Timeout, 0), Conversation: req.Conversation, Turn: req.Turn,
-		CallHistory: req.history, Child: req.child != nil, Model: req.Model, Endpoint: req.Endpoint, Context: req.Context,
-		Provenance: req.Provenance, charged: p.inv.charged,
+		CallHistory: req.history, Child: req.child != nil, Model: req.Model, Endpoint: req.Endpoint,
+		Context: req.Context, Provenance: req.Provenance, charged: p.inv.charged,
 	}
 	if req.child != nil {
 		p.route, out.Session = req.child.Route, req.child.Route.Session
@@ -155,7 +155,8 @@ func (i *Invoker) endOfCall(req *Request, start time.Time) time.Time {
 // admitAnew reads the route of a call again, because the session may have changed since it was cached. If it has, the
 // hooks decide again. Otherwise admitAnew returns refused, the error of the first attempt.
 func (i *Invoker) admitAnew(ctx context.Context, p *prepared, refused error) error {
-	fresh, err := i.cfg.Router.ResolveAgain(timed{ctx, p.end()}, p.route) // a refusal may come before inv.Deadline is set
+	// The end of the call, because it may be refused before inv.Deadline is set.
+	fresh, err := i.cfg.Router.ResolveAgain(timed{ctx, p.end()}, p.route)
 	if err != nil {
 		return err
 	}

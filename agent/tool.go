@@ -159,8 +159,8 @@ type Request struct {
 	AsyncIfLonger time.Duration // Async if the call may take longer or needs approval; zero: never
 
 	// Queue lets a call to a sleeping device wait for it, for that long. Such a call is asynchronous, whatever Async
-	// says: Outcome.State is then registry.StateQueued. It waits behind the device's earlier queued calls also while the
-	// device is connected. Target must name one device. Zero: the call fails if the device sleeps.
+	// says: Outcome.State is then registry.StateQueued. It waits behind the device's earlier queued calls also while
+	// the device is connected. Target must name one device. Zero: the call fails if the device sleeps.
 	Queue time.Duration
 
 	// Suspend makes Invoke return after it has asked for a required approval, with Outcome.Suspended. The tool runs

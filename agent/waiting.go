@@ -129,8 +129,8 @@ func errUnapproved(tool string, h waiting) error {
 	if h.expires.IsZero() {
 		return denial(registry.Approval{Tool: tool, Verdict: registry.Verdict{State: registry.ApprovalWithdrawn}})
 	}
-	return registry.Errorf(registry.CodeApprovalDenied, "The policy or a grant changed while this call of %q waited for "+
-		"its device: it now needs a person's approval. Call again to request it.", tool)
+	return registry.Errorf(registry.CodeApprovalDenied, "The policy or a grant changed while this call of %q waited "+
+		"for its device: it now needs a person's approval. Call again to request it.", tool)
 }
 
 // chargedFor returns the identity that a durable call is charged to.

@@ -39,9 +39,9 @@ func approvalRowOf(a registry.Approval, reader auth.Identity) wire.ApprovalRow {
 		ID: a.ID, CallID: a.CallID, Tool: a.Tool, State: a.State, Reason: a.Reason, Rule: a.Rule,
 		SessionID: a.SessionID, DeviceID: a.DeviceID, DeviceName: a.DeviceName, Devices: a.Devices, UserID: a.Owner,
 		Requester: requesterOf(a.Requester, a.Model), Mode: registry.ModeSync,
-		TurnID: a.Turn, ArgsDigest: a.ArgsDigest, SchemaHash: a.DefinitionHash, Arguments: a.Arguments, Effects: a.Effects,
-		CreatedAt: shownTime(a.CreatedAt), ExpiresAt: shownTime(a.ExpiresAt), DecidedBy: a.DecidedBy,
-		DecidedAt: optionalTime(a.DecidedAt), Scope: a.Scope, Comment: a.Comment, By: a.By,
+		TurnID: a.Turn, ArgsDigest: a.ArgsDigest, SchemaHash: a.DefinitionHash, Arguments: a.Arguments,
+		Effects: a.Effects, CreatedAt: shownTime(a.CreatedAt), ExpiresAt: shownTime(a.ExpiresAt),
+		DecidedBy: a.DecidedBy, DecidedAt: optionalTime(a.DecidedAt), Scope: a.Scope, Comment: a.Comment, By: a.By,
 		Approvers: a.Approvers, AllowedBy: a.AllowedBy,
 		MayDecide: !a.Final() && approval.MayDecide(reader, a),
 	}

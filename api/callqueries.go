@@ -45,7 +45,8 @@ func callQuery(who auth.Identity, q *params) (registry.CallQuery, error) {
 		Tenant: who.Tenant, UserID: cmp.Or(q.get("user"), who.Viewer()), DeviceID: q.get("device_id"),
 		Parent: q.get("parent"), State: registry.State(q.oneOf("state", states...)), Tool: q.toolName("tool"),
 		SessionID: q.sessionID(),
-		Pod:       q.get("pod"), From: q.time("from"), To: q.time("to"), Limit: q.limit(), Before: q.cursor(cursorCalls).Name,
+		Pod:       q.get("pod"), From: q.time("from"), To: q.time("to"), Limit: q.limit(),
+		Before: q.cursor(cursorCalls).Name,
 	}, q.failed()
 }
 

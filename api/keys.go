@@ -229,8 +229,8 @@ var (
 func (h *handler) mayRotateOwn(c *gin.Context) error {
 	who := caller(c)
 	if !h.deviceRotations.Take(who.Tenant+" "+who.Credential, 1) {
-		e := registry.Errorf(registry.CodeRateLimited, "Nothing was changed: this device asks for a new credential too "+
-			"often. The present one works. Retry later.")
+		e := registry.Errorf(registry.CodeRateLimited, "Nothing was changed: this device asks for a new credential "+
+			"too often. The present one works. Retry later.")
 		e.RetryAfter = time.Minute
 		return e
 	}

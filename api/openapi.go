@@ -32,8 +32,8 @@ func (h *handler) index(c *gin.Context, _ *params) error {
 		return nil
 	}
 	return h.writeJSON(c, http.StatusOK, wire.Index{
-		Name: "farhand", Version: h.Version, OpenAPI: "/openapi.json", MCP: pathMCP, Health: pathHealth, Ready: pathReady,
-		Documentation: "https://github.com/farhand/farhand/tree/main/docs", Console: h.Console,
+		Name: "farhand", Version: h.Version, OpenAPI: "/openapi.json", MCP: pathMCP, Health: pathHealth,
+		Ready: pathReady, Documentation: "https://github.com/farhand/farhand/tree/main/docs", Console: h.Console,
 	})
 }
 

@@ -258,6 +258,7 @@ func (h *handler) tellTenant(c *gin.Context, tenant, action, reason string) {
 		return
 	}
 	h.Audit.Note(registry.AuditEntry{
-		Tenant: tenant, Actor: who.Actor(), Action: action, Outcome: registry.AuditAllowed, Target: tenant, Reason: reason,
+		Tenant: tenant, Actor: who.Actor(), Action: action, Outcome: registry.AuditAllowed, Target: tenant,
+		Reason: reason,
 	})
 }

@@ -66,7 +66,9 @@ func (s *Store) Revocations(ctx context.Context, tenant string) ([]registry.Cred
 		texts := answers[i].Strings()
 		for n := 0; n+1 < len(texts); n += 2 {
 			at := time.UnixMilli(redisconn.Int(texts[n+1])).UTC()
-			all = append(all, registry.CredentialChange{At: at, Tenant: tenant, Kind: kind, ID: texts[n], Revoked: true})
+			all = append(all, registry.CredentialChange{
+				At: at, Tenant: tenant, Kind: kind, ID: texts[n], Revoked: true,
+			})
 		}
 	}
 	return all, nil
@@ -105,7 +107,7 @@ func (s *Store) parseChange(place string, fields map[string]string) (registry.Cr
 	}
 	at := time.UnixMilli(id.Milli).UTC()
 	if s.conn.Forms().Check(redisconn.FormChange, fields[redisconn.FormField]) != nil {
-		return registry.CredentialChange{Place: id, At: at}, nil // before its signature, which may also have another form
+		return registry.CredentialChange{Place: id, At: at}, nil // its signature may also have another form
 	}
 	signed, signature := []string{fields["t"], fields["k"], fields["i"], fields["r"], fields["d"]}, fields["s"]
 	if user := fields["u"]; user != "" {

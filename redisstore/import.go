@@ -58,7 +58,8 @@ func readExport(r io.Reader, each func(exportRecord, exportedKeys) error) error 
 		return errExport("its beginning is not readable (%w)", cmp.Or(err, errors.New("another file")))
 	}
 	if head.Version > exportVersion {
-		return fmt.Errorf("a newer release made this export (version %d, this one reads %d): import it with that release",
+		return fmt.Errorf("a newer release made this export (version %d, this one reads %d): import it "+
+			"with that release",
 			head.Version, exportVersion)
 	}
 	for n := 0; ; n++ {

@@ -113,8 +113,8 @@ func TestCallsOfManyTenantsExpire(t *testing.T) {
 	}
 }
 
-// A device is in the indexes of its last session only, whatever labels and sessions it had: the memory of one device does
-// not grow with its connections. So it is when two pods remember it at the same time.
+// A device is in the indexes of its last session only, whatever labels and sessions it had: the memory of one device
+// does not grow with its connections. So it is when two pods remember it at the same time.
 func TestKnownDevicesLeaveTheirFormerIndexes(t *testing.T) {
 	s, ctx := storeOn(t, Options{}), context.Background()
 	stores := []registry.SleepingStore{sleeping.New(s.Documents()), sleeping.New(s.Documents())}
@@ -158,8 +158,8 @@ func TestKnownDevicesLeaveTheirFormerIndexes(t *testing.T) {
 	}
 }
 
-// A device that always offers other tools uses up its own share of the sets that its tenant's devices have, and no more:
-// the tools of other devices are remembered, also the very tools that did not fit for it.
+// A device that always offers other tools uses up its own share of the sets that its tenant's devices have, and no
+// more: the tools of other devices are remembered, also the very tools that did not fit for it.
 func TestADeviceTakesItsShareOfKnownTools(t *testing.T) {
 	s, ctx := storeOn(t, Options{}), context.Background()
 	known := sleeping.New(s.Documents())

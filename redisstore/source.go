@@ -194,7 +194,7 @@ type Options struct {
 	UnsignedToo bool
 
 	// Replicas is how many replicas must have a durable call, a decision about it, or a document, before its writer
-	// gets an answer, and a device its call. A failover to one of them then neither loses nor repeats a call. Default: 0.
+	// gets an answer, and a device its call. A failover to one of them then loses and repeats no call. Default: 0.
 	Replicas int
 
 	Timeout       time.Duration // of dialling, of one read and of one write; default 800 ms

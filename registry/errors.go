@@ -145,8 +145,8 @@ func Errorf(code Code, format string, args ...any) *Error {
 // NeedsForeground is the error of a call whose tool works only while its app is in the foreground, for a device that
 // says that it is in the background.
 func NeedsForeground(tool string) *Error {
-	return Errorf(CodeNeedsForeground, "The tool %q works only while its app is in the foreground, and the app is in the "+
-		"background. Ask the person to open it, then retry.", tool).With(DispatchedNo)
+	return Errorf(CodeNeedsForeground, "The tool %q works only while its app is in the foreground, and the app is in "+
+		"the background. Ask the person to open it, then retry.", tool).With(DispatchedNo)
 }
 
 // StoreUnavailable wraps a failure of the store or the bus. Its message reveals nothing about the store.
@@ -176,8 +176,8 @@ var errNewer = errors.New("registry: a newer release wrote it")
 func Newer(kind, version string) *Error {
 	return &Error{
 		Code: CodeStoreUnavailable, RetryAfter: time.Second,
-		Message: "A newer release wrote this data, and this pod cannot read it. Retry. If that does not help, finish the " +
-			"update of the pods.",
+		Message: "A newer release wrote this data, and this pod cannot read it. Retry. If that does not help, finish " +
+			"the update of the pods.",
 		Cause: fmt.Errorf("%s of version %.20q: %w", kind, version, errNewer),
 	}
 }

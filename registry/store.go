@@ -304,6 +304,7 @@ type DefaultStore interface {
 // Errors of a DefaultStore.
 var (
 	ErrNoDefault    = Errorf(CodeNotFound, "The user has no default device.")
-	ErrManyDefaults = Errorf(CodeRateLimited, "This tenant has %d default devices, the most that are kept. Remove some.",
+	ErrManyDefaults = Errorf(CodeRateLimited, "This tenant has %d default devices, the most that "+
+		"are kept. Remove some.",
 		MaxDefaults)
 )

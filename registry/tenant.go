@@ -97,7 +97,8 @@ func (b DayBudget) Validate() error {
 	for _, limits := range []Spent{b.Tenant, b.Identity} {
 		for i, limit := range limits.Amounts() {
 			if limit < 0 || limit > maxSpent {
-				return Errorf(CodeInvalidRequest, "The limit of %s must be from 0 to %d.", SpentKinds[i], int64(maxSpent))
+				return Errorf(CodeInvalidRequest, "The limit of %s must be from 0 to %d.",
+					SpentKinds[i], int64(maxSpent))
 			}
 		}
 	}

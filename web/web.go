@@ -64,7 +64,9 @@ func New(connect func(ctx context.Context) (origin string)) *Pages {
 		if entry.IsDir() {
 			return nil
 		}
-		p.files[name] = &file{header: headersOf(name), content: sync.OnceValue(func() content { return read(built, name) })}
+		p.files[name] = &file{
+			header: headersOf(name), content: sync.OnceValue(func() content { return read(built, name) }),
+		}
 		if !strings.Contains(name, "/") {
 			p.paths = append(p.paths, "/"+name)
 		}
@@ -176,9 +178,9 @@ func acceptsGzip(header http.Header) bool {
 // Headers that keep other origins from using the pages, and the pages from using other origins. docs/security.md says
 // what each is for.
 var (
-	// contentPolicy has the rules of all files but the canvas. blob: and data: are for results of tools: pictures, sounds
-	// and videos. The policies of trusted types are DOMPurify's and farhand, which admits workers: the device page's
-	// service worker and, also in the console, every /assets/*.js.
+	// contentPolicy has the rules of all files but the canvas. blob: and data: are for results of tools: pictures,
+	// sounds and videos. The policies of trusted types are DOMPurify's and farhand, which admits workers: the device
+	// page's service worker and, also in the console, every /assets/*.js.
 	contentPolicy = strings.Join([]string{
 		"default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' blob: data:",
 		"media-src 'self' blob: data:", "connect-src 'self'", "manifest-src 'self'", "worker-src 'self'",
@@ -186,9 +188,9 @@ var (
 		"trusted-types dompurify farhand",
 	}, "; ")
 
-	// canvasPolicy is for the document in which agents draw and run code. Its origin is opaque, so it has no storage and
-	// no rights at the gateway. Only the device page may frame it. It connects to nothing; pictures and framed pages may
-	// come from elsewhere.
+	// canvasPolicy is for the document in which agents draw and run code. Its origin is opaque, so it has no storage
+	// and no rights at the gateway. Only the device page may frame it. It connects to nothing; pictures and framed
+	// pages may come from elsewhere.
 	canvasPolicy = strings.Join([]string{
 		"sandbox allow-scripts allow-forms", "default-src 'none'", "script-src 'self' 'unsafe-inline' 'unsafe-eval'",
 		"style-src 'self' 'unsafe-inline'", "img-src https: blob: data:", "media-src https: blob: data:",

@@ -23,10 +23,10 @@ import (
 	"github.com/farhand/farhand/ws/node"
 )
 
-// A node of OpenClaw says who it is in its first frame, not in its upgrade request. So its socket is upgraded without an
-// identity, and the first frame is read with bounds of its own: by bytes, by time, and by a pool in which one source
-// address cannot take all places. A node that may connect then becomes an ordinary connection on the same socket:
-// the request is upgraded once more, without a second response (hijack.go).
+// A node of OpenClaw says who it is in its first frame, not in its upgrade request. So its socket is upgraded without
+// an identity, and the first frame is read with bounds of its own: by bytes, by time, and by a pool in which one source
+// address cannot take all places. A node that may connect then becomes an ordinary connection on the same socket: the
+// request is upgraded once more, without a second response (hijack.go).
 const (
 	handshakeWait  = 15 * time.Second // from the upgrade to the frame connect, as OpenClaw's clients wait
 	maxHandshakes  = 512              // sockets on which the frame connect is read; one source gets half
@@ -141,7 +141,7 @@ func (s *Server) readHello(conn *websocket.Conn, socket *handshakeSocket) (*node
 func (s *Server) admitNode(
 	r *http.Request, hello *node.Hello, place *share.Grant,
 ) (begin opening, refusal *node.Refusal) {
-	// The store has its time for who the node is, then for the session, after the wait for a turn, and then for a secret.
+	// The store has its time for who the node is, for the session, after the wait for a turn, and then for a secret.
 	ctx, cancel := context.WithTimeout(r.Context(), 3*storeTimeout+openingWait)
 	defer cancel()
 	reserve := func(id auth.Identity) (err error) {

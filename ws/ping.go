@@ -109,8 +109,8 @@ const (
 	pingPause = time.Millisecond
 )
 
-// ping pings the devices that are due, sends ticks to the nodes among them, and sets the timer for the next. The writers
-// write the pings. It runs in the timer's goroutine, and has no effect on closed connections.
+// ping pings the devices that are due, sends ticks to the nodes among them, and sets the timer for the next. The
+// writers write the pings. It runs in the timer's goroutine, and has no effect on closed connections.
 func (s *Server) ping() {
 	var tick []byte // the same for all nodes
 	for _, c := range s.takeDue() {

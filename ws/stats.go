@@ -35,8 +35,8 @@ func SentTypes() []string {
 	return []string{
 		typeSessionStart, typeConnected, typeToolsRegistered, typeRegisteredTools,
 		typeToolCallRequest, typeToolCallCancel, typeResultAcknowledged, typeServerDraining, typeAbortAck,
-		typeApprovalRequest, typeApprovalDecided, typeUploadSlot, typeWakeRegistered, typeDefaultSet, typeHello, typeMCP,
-		typeError, typeResponse, typeEvent,
+		typeApprovalRequest, typeApprovalDecided, typeUploadSlot, typeWakeRegistered, typeDefaultSet, typeHello,
+		typeMCP, typeError, typeResponse, typeEvent,
 		string(chat.EventChunk), string(chat.EventThinking), string(chat.EventToolCall), string(chat.EventToolResult),
 		string(chat.EventChunkReset), string(chat.EventDone), string(chat.EventAborted), string(chat.EventTitle),
 		string(chat.EventDebugPrompt), countedPing, countedOther,

@@ -53,8 +53,8 @@ type Gateway interface {
 	Sessions(ctx context.Context, by agent.Asker, scope Scope) (json.RawMessage, error)
 	Session(ctx context.Context, by agent.Asker, scope Scope, id string) (json.RawMessage, error)
 
-	// Sleeping calls row for the known devices of a target that are not connected, beginning after the first skip, until
-	// row returns false. It returns how many to skip for the next of them; zero: there is none.
+	// Sleeping calls row for the known devices of a target that are not connected, beginning after the first skip,
+	// until row returns false. It returns how many to skip for the next of them; zero: there is none.
 	Sleeping(ctx context.Context, who auth.Identity, target registry.Target, skip int,
 		row func(registry.KnownDevice) bool) (next int, err error)
 

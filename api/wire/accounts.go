@@ -26,8 +26,8 @@ type Ready struct {
 	Status string `json:"status" schema:"enum=ready"`
 
 	// Warnings for the operator. The pod still serves. policy_file_refused: the current policy file is invalid, and the
-	// previous one is in force; model_prices_refused says the same of the file of model prices. certificate_refused: the
-	// current files of the certificate cannot be used, and an earlier certificate is in use.
+	// previous one is in force; model_prices_refused says the same of the file of model prices. certificate_refused:
+	// the current files of the certificate cannot be used, and an earlier certificate is in use.
 	Warnings []string `json:"warnings,omitempty" schema:"enum=policy_file_refused|model_prices_refused|certificate_refused"`
 }
 

@@ -330,8 +330,8 @@ type DeviceRow struct {
 
 	Presence
 
-	// Absent unless the request has the parameter `presence`, and for devices that are neither: they never connected, or
-	// not for long.
+	// Absent unless the request has the parameter `presence`, and for devices that are neither: they never connected,
+	// or not for long.
 	PresenceNow string `json:"presence,omitempty" schema:"enum=connected|sleeping"`
 
 	LastSeen string `json:"last_seen,omitempty" schema:"format=date-time"` // of a sleeping device

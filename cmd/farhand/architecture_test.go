@@ -103,8 +103,9 @@ var arrows = map[string][]string{
 	"sdk":      {"ws/client"}, // has tests only, and what they share
 }
 
-// siblings are the imports allowed between packages of one of the rooms agent/access and internal, which have many small
-// packages. A package without a row imports none of them. internal/metrics reads the counters of all, and is left out.
+// siblings are the imports allowed between packages of one of the rooms agent/access and internal, which have many
+// small packages. A package without a row imports none of them. internal/metrics reads the counters of all, and is left
+// out.
 var siblings = map[string][]string{
 	"agent/access/approval": {"auth", "policy"},
 	"agent/access/budget":   {"auth"},

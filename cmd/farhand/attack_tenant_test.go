@@ -28,8 +28,8 @@ const (
 	hostileTenant = "evil" // of the attackers. The honest caller is of the default one
 	hostileKeys   = 8      // of as many users
 
-	// attackedWorkspace is what a workspace may hold while programs attack the disk, in bytes. A program is ended when a
-	// look at its workspace finds more: a disk writes many times that much between two looks.
+	// attackedWorkspace is what a workspace may hold while programs attack the disk, in bytes. A program is ended when
+	// a look at its workspace finds more: a disk writes many times that much between two looks.
 	attackedWorkspace = 4 << 20
 	attackedDisk      = 10 * hostileKeys * attackedWorkspace
 )

@@ -215,8 +215,8 @@ var clientVariables = []variable{
 	{Name: envPrefix + "URL", Default: "http://127.0.0.1:8080",
 		Doc: "URL of the gateway for the commands that use one, such as device, call and chat."},
 	{Name: envPrefix + "CA",
-		Doc: "PEM file of certificates that these commands trust beside the system's authorities: of a private authority, " +
-			"or of the gateway itself."},
+		Doc: "PEM file of certificates that these commands trust beside the system's authorities: of a private " +
+			"authority, or of the gateway itself."},
 }
 
 // unknownVariables returns the FARHAND_ variables that the program does not know, most likely misspelt, each with the

@@ -239,7 +239,8 @@ func (a *application) suggestDemo(r remote, cfg farhand.Config, o demoOptions) {
 // shellWord returns a text as one word of a shell.
 func shellWord(text string) string {
 	if !strings.ContainsFunc(text, func(c rune) bool {
-		return !strings.ContainsRune("/._-+=:", c) && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
+		return !strings.ContainsRune("/._-+=:", c) && (c < '0' || c > '9') && (c < 'A' || c > 'Z') &&
+			(c < 'a' || c > 'z')
 	}) {
 		return text
 	}

@@ -87,8 +87,8 @@ func (a *application) showReach(n *demoNetwork, r remote, cfg farhand.Config) {
 		"phone becomes a device without it: it shows a code, which you enter in the console under Access, or approve "+
 		"with `"+cmp.Or(a.program, "farhand")+" pair approve CODE`.", 96, ""))
 	if len(n.reach.Public) > 0 {
-		fmt.Fprintf(a.out, "Note: this machine also has the public address %s. Unless a firewall stops it, the internet "+
-			"reaches\nthe gateway there, and only the token protects it.\n\n", n.reach.Public[0])
+		fmt.Fprintf(a.out, "Note: this machine also has the public address %s. Unless a firewall stops it, the "+
+			"internet reaches\nthe gateway there, and only the token protects it.\n\n", n.reach.Public[0])
 	}
 	a.showPages(cfg, urls[0], true)
 }

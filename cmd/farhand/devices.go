@@ -23,7 +23,9 @@ import (
 )
 
 func (a *application) devicesCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "devices", Short: "List, rename, rotate and revoke paired devices, and approve their tools"}
+	cmd := &cobra.Command{
+		Use: "devices", Short: "List, rename, rotate and revoke paired devices, and approve their tools",
+	}
 	cmd.AddCommand(a.devicesListCommand(),
 		a.remoteStep("show DEVICE", "Show a paired device and its waiting tools", 1,
 			func(ctx context.Context, r remote, args []string) error { return a.showDevice(ctx, r, args[0]) }),

@@ -210,8 +210,8 @@ func startBalancer(t testing.TB, pods []*pod) string {
 	}
 	conf = regexp.MustCompile(`(?m)^ *ssl_.*\n`).ReplaceAllString(conf, "")
 	conf = strings.Replace(conf, "listen 8443 ssl;", "listen "+addr+";", 1)
-	// Beside the addresses only what a process of an ordinary user needs is added: places to write to. Workers of root are
-	// another user's by default, who cannot write long bodies there.
+	// Beside the addresses only what a process of an ordinary user needs is added: places to write to. Workers of root
+	// are another user's by default, who cannot write long bodies there.
 	conf = fmt.Sprintf("daemon off; user root; pid %s/pid; error_log stderr;\n", dir) + strings.Replace(conf, "http {",
 		fmt.Sprintf("http { client_body_temp_path %[1]s/a; proxy_temp_path %[1]s/b; fastcgi_temp_path %[1]s/c; "+
 			"uwsgi_temp_path %[1]s/d; scgi_temp_path %[1]s/e;", dir), 1)

@@ -91,8 +91,8 @@ func (a *application) rootCommand() *cobra.Command {
 	root.AddCommand(
 		a.serveCommand(), a.demoCommand(), a.deviceCommand(), a.callCommand(), a.approveCommand(), a.pairCommand(),
 		a.devicesCommand(), a.queueCommand(), a.chatCommand(), a.toolsCommand(),
-		a.sessionsCommand(), a.configCommand(), a.healthCommand(), a.versionCommand(), a.benchCommand(), a.planCommand(),
-		a.policyCommand(), a.doctorCommand(), a.usageCommand(), a.auditCommand(), a.keysCommand(),
+		a.sessionsCommand(), a.configCommand(), a.healthCommand(), a.versionCommand(), a.benchCommand(),
+		a.planCommand(), a.policyCommand(), a.doctorCommand(), a.usageCommand(), a.auditCommand(), a.keysCommand(),
 		a.tenantsCommand(), a.mcpCommand(),
 		a.exportCommand(), a.importCommand(),
 		a.eraseCommand(),

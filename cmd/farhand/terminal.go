@@ -51,7 +51,7 @@ func (a *application) progress(what string) (done func()) {
 	}
 }
 
-// A cell of a table is cut, in characters. The ids of OpenClaw nodes are the longest, and are not cut: people copy them.
+// A cell of a table is cut, in characters. The ids of OpenClaw nodes, the longest, are not cut: people copy them.
 const (
 	shownCell = 60
 	shownWord = 64 // a cell without spaces

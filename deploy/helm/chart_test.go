@@ -256,8 +256,8 @@ func documented(t *testing.T, pattern string) map[string]bool {
 	return known
 }
 
-// checkSecrets checks that no manifest has the value of a secret: pods get it by reference. Some URLs are secrets because
-// they may have a password; such a URL may be a value if it has none, or one by reference.
+// checkSecrets checks that no manifest has the value of a secret: pods get it by reference. Some URLs are secrets
+// because they may have a password; such a URL may be a value if it has none, or one by reference.
 func checkSecrets(t *testing.T, all []object) {
 	t.Helper()
 	secret := documented(t, "(?m)^\\| `(FARHAND_[A-Z0-9_]+)_FILE` \\|[^|]*\\| File that contains")

@@ -41,7 +41,8 @@ func count(ctx context.Context, call client.Call) (any, error) {
 
 func run(ctx context.Context, url, id string) error {
 	device, err := client.New(url, client.WithDevice(id, id, runtime.GOOS),
-		client.WithToken(os.Getenv("FARHAND_TOKEN")), client.WithJournal(id+".jsonl"), client.WithTool(countFiles, count))
+		client.WithToken(os.Getenv("FARHAND_TOKEN")), client.WithJournal(id+".jsonl"),
+		client.WithTool(countFiles, count))
 	if err != nil {
 		return err
 	}

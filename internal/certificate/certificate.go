@@ -198,7 +198,8 @@ func (f *Files) Reload() {
 	f.failed = true
 	if again && f.refused != err.Error() {
 		f.refused = err.Error()
-		f.log.Error("certificate not reloaded; the previous one stays in use", "file", f.cert, "key", f.key, "error", err)
+		f.log.Error("certificate not reloaded; the previous one stays in use",
+			"file", f.cert, "key", f.key, "error", err)
 	}
 }
 

@@ -50,8 +50,8 @@ func calls(n routing.Stats) []current {
 			"Calls that waited for a device to reconnect, by whether it did in time.",
 			by("came", part{"true", n.ReturnsCame}, part{"false", n.ReturnsMissed})),
 		counter("farhand_queued_calls_total",
-			"Calls to sleeping devices, by what happened on this pod: queued, delivered (begun), returned to the queue "+
-				"because the device left before it had the call, expired.",
+			"Calls to sleeping devices, by what happened on this pod: queued, delivered (begun), returned to the "+
+				"queue because the device left before it had the call, expired.",
 			by("event", part{"queued", n.CallsQueued}, part{"delivered", n.QueuedDelivered},
 				part{"returned", n.QueuedAgain}, part{"expired", n.QueuedExpired})),
 		gauge("farhand_queue_calls", "Calls of the fleet that wait for sleeping devices. Every pod reports all.",
@@ -167,7 +167,8 @@ func budgets(n budget.Stats) []current {
 	}
 	return []current{
 		counter("farhand_budget_events_total",
-			"Budgets of tenants and identities whose warning share, or all, was spent. The fleet counts each once a day.",
+			"Budgets of tenants and identities whose warning share, or all, was spent. "+
+				"The fleet counts each once a day.",
 			by("event", part{"warned", n.Warned}, part{"spent", n.Exceeded})),
 		counter("farhand_budget_refusals_total",
 			"Calls and requests to models rejected because a budget is spent, by what is spent.",

@@ -118,8 +118,8 @@ func memory(limit int64) []current {
 		all = append(all, series{n: float64(limit)})
 	}
 	return []current{gauge("farhand_memory_limit_bytes",
-		"Memory that the process may use: the least of GOMEMLIMIT, the limits of its cgroups and the machine's memory. "+
-			"There is no series if none is known.",
+		"Memory that the process may use: the least of GOMEMLIMIT, the limits of its cgroups and the machine's "+
+			"memory. There is no series if none is known.",
 		labeled(all))}
 }
 
@@ -238,7 +238,8 @@ func wakes(n wake.Stats) []current {
 		}
 	}
 	return []current{
-		counter("farhand_wakes_total", "Requests to wake a sleeping device, by what this pod did.", by("did", asked...)),
+		counter("farhand_wakes_total", "Requests to wake a sleeping device, by what this pod did.",
+			by("did", asked...)),
 		counter("farhand_wake_pushes_total", "Pushes to devices, by kind and by the push service's answer.",
 			labeled(pushes, kind, outcome)),
 	}

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// Each calls do with 0 to n-1, up to limit calls at a time, and waits for all of them. It returns the first error, which
-// does not stop the others.
+// Each calls do with 0 to n-1, up to limit calls at a time, and waits for all of them. It returns the first error,
+// which does not stop the others.
 func Each(n, limit int, do func(i int) error) error {
 	var next atomic.Int64
 	var failed sync.Once

@@ -26,7 +26,8 @@ type Signer []byte
 func NewSigner(secret string) (Signer, error) {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, SecretPrefix))
 	if err != nil || !strings.HasPrefix(secret, SecretPrefix) || len(key) < minKey || len(key) > maxKey {
-		return nil, fmt.Errorf("must be %s and %d to %d bytes in Base64; create one with: echo %s$(openssl rand -base64 32)",
+		return nil, fmt.Errorf("must be %s and %d to %d bytes in Base64; create one with: "+
+			"echo %s$(openssl rand -base64 32)",
 			SecretPrefix, minKey, maxKey, SecretPrefix)
 	}
 	return key, nil

@@ -5,7 +5,7 @@
 // The files in the order in which a message passes them:
 //
 //	send.go           Send and Reply encode a message and queue it
-//	batcher.go        messages queued during a round trip leave together in the next one, those to one pod as one packet
+//	batcher.go        messages queued during a round trip leave together in the next one, those to a pod as one packet
 //	reply_queue.go    replies that could not be pushed are pushed again
 //	subscription.go   the other pod receives packets of envelopes, and probes that it does
 //	readers.go        the other pod pops packets of replies off its list

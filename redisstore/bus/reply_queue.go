@@ -126,7 +126,8 @@ func (q *replyQueue) push(batch []*pendingReply) {
 	for pod, replies := range sorted {
 		packed[pod] = packets(replies)
 		args := []any{
-			repliesTTL.Milliseconds(), q.bus.listBytes, q.bus.listBytes + shortListBytes, maxPacked + signed.Overhead + 1,
+			repliesTTL.Milliseconds(), q.bus.listBytes, q.bus.listBytes + shortListBytes,
+			maxPacked + signed.Overhead + 1,
 		}
 		for _, p := range packed[pod] {
 			args = append(args, q.bus.opts.Signer.Sign(pod, p.payload))

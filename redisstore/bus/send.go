@@ -108,7 +108,8 @@ func (b *Bus) publish(batch []*pendingEnvelope) {
 	for pod, envelopes := range byPod(batch) {
 		channel := podChannel(pod)
 		for _, p := range packets(envelopes) {
-			sent, commands = append(sent, p), append(commands, pipe.Do(publish, channel, b.opts.Signer.Sign(pod, p.payload)))
+			sent, commands = append(sent, p),
+				append(commands, pipe.Do(publish, channel, b.opts.Signer.Sign(pod, p.payload)))
 		}
 	}
 	b.counts.callsSent.Add(int64(len(batch)))

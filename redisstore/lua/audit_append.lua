@@ -1,7 +1,8 @@
 -- Adds lines that were written together to the audit log of a tenant, which is capped and expires.
 --
 -- KEYS 1 log (stream: each entry has several lines), 2 what it has, about (hash: lines, bytes)
--- ARGV 1 TTL in ms, 2 lines and 3 bytes the log may have, 4... triples: the lines as one text, their number, their bytes
+-- ARGV 1 TTL in ms, 2 lines and 3 bytes the log may have, 4... triples: the lines as one text, their number,
+--      their bytes
 -- Returns 1.
 --
 -- What goes is taken to be as long as all that is there is on average.

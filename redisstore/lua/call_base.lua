@@ -45,8 +45,8 @@ local function log(rank, text)
   last = rank
 end
 
--- steps returns the timeline, to which a step is about to be added: 1,600 bytes are about the 64 steps that are kept. The
--- two last ones of a call that returns to its queue again and again make room.
+-- steps returns the timeline, to which a step is about to be added: 1,600 bytes are about the 64 steps that are kept.
+-- The two last ones of a call that returns to its queue again and again make room.
 local function steps()
   local all = get('timeline')
   return #all > 1600 and string.match(all, '^(.*) %S+ %S+$') or all

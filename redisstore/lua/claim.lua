@@ -10,12 +10,12 @@
 -- is a flat list, empty when there was none; formers are the pods that the session has left, the last one first, also
 -- the claiming pod itself; expected is what expect returns, empty if the mirrors have it already.
 --
--- A generation below 1 means that nothing has changed: 0 when the present owner must be asked first, -1 when the session
--- belongs to another user or device, -2 when it may be claimed only with the user that follows the time in the answer.
+-- A generation below 1 means that nothing has changed: 0 when the present owner must be asked first, -1 when the
+-- session belongs to another user or device, -2 when it may be claimed only with the user that follows the time in the answer.
 
 -- The gone string is "generation pod", and then, each on a line of its own, fields of the session hash: a (whether its
--- owner had to be asked first), d (its device), k (proofs), r (heirs), c (capabilities), t (when it connected), b (since
--- when its device has it), and, if it has a user or is bound, u and o.
+-- owner had to be asked first), d (its device), k (proofs), r (heirs), c (capabilities), t (when it connected),
+-- b (since when its device has it), and, if it has a user or is bound, u and o.
 local gone = redis.call('GET', KEYS[2]) or '0'
 known('session', versionOf(gone))
 local goneGen = tonumber(string.match(gone, '^%d+'))

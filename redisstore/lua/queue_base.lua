@@ -2,8 +2,8 @@
 --
 -- KEYS 1 calls of the tenant (hash: call → head, line feed, request), 2 when each expires (zset, ms), 3 sums (hash),
 --      4 the queue of one device (zset: call → position)
--- A head has the device's name, the identity, the bytes of the request, the time since when it waits and the time when it
--- expires (ms), with spaces between. Names are percent-encoded; no identity is '-'.
+-- A head has the device's name, the identity, the bytes of the request, the time since when it waits and the time when
+-- it expires (ms), with spaces between. Names are percent-encoded; no identity is '-'.
 
 local call = redis.call
 local time = call('TIME')

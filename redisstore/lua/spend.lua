@@ -13,6 +13,7 @@ remaining = math.min(full, (tonumber(remaining) or full) + math.max(0, now - (to
 if remaining < wanted and ARGV[4] ~= '1' then
   return math.ceil((wanted - remaining) * life / full)
 end
-redis.call('HSET', KEYS[1], 'left', string.format('%.3f', math.max(remaining - wanted, -full)), 'at', string.format('%.0f', now))
+local left = string.format('%.3f', math.max(remaining - wanted, -full))
+redis.call('HSET', KEYS[1], 'left', left, 'at', string.format('%.0f', now))
 redis.call('PEXPIRE', KEYS[1], 2 * life)
 return 0

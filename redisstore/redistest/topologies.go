@@ -137,9 +137,9 @@ func (s *Servers) Promoted() {
 }
 
 // Rejoin makes the first replica, which is up again after Promoted, follow the first master. It waits until it does and
-// Sentinel counts on it. It sends what Sentinel sends, which would do so only after some ten seconds: in the transaction
-// that demotes a server, its clients are disconnected. Otherwise subscribers there would hear, uncounted, what is
-// published to the new master.
+// Sentinel counts on it. It sends what Sentinel sends, which would do so only after some ten seconds: in the
+// transaction that demotes a server, its clients are disconnected. Otherwise subscribers there would hear, uncounted,
+// what is published to the new master.
 func (s *Servers) Rejoin() {
 	replica := s.Replicas[0]
 	replica.t.Helper()

@@ -261,7 +261,8 @@ func (s *store) remove(ctx context.Context, digests ...string) error {
 	for _, digest := range digests {
 		if digest != "" {
 			writes = append(writes, documents.Write{
-				Space: secret(digest), Steps: []documents.Step{documents.Delete(credentialID), documents.Delete(usedID)},
+				Space: secret(digest),
+				Steps: []documents.Step{documents.Delete(credentialID), documents.Delete(usedID)},
 			})
 		}
 	}

@@ -79,7 +79,8 @@ func (m *Store) BeginCall(
 	}
 	begun := stored.waits && now.Before(stored.record.Deadline)
 	if begun && stored.record.State != registry.StateAccepted {
-		if begun = stored.record.Apply(registry.EventAccept, registry.Change{}, now.UTC().Truncate(time.Microsecond)); begun {
+		at := now.UTC().Truncate(time.Microsecond)
+		if begun = stored.record.Apply(registry.EventAccept, registry.Change{}, at); begun {
 			m.logStateLocked(&stored.record, now)
 		}
 	}

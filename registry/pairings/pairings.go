@@ -339,11 +339,13 @@ func (s store) reserveWaiting(ctx context.Context, tenant, credential string, si
 		if size == 0 {
 			steps = append(steps, documents.Delete(credential))
 		} else {
-			steps = append(steps, documents.Join(allIndex, documents.Weighed(size, credential), registry.CredentialIdle, 0),
+			steps = append(steps,
+				documents.Join(allIndex, documents.Weighed(size, credential), registry.CredentialIdle, 0),
 				documents.PutJSON(credential, size, registry.CredentialIdle))
 		}
 		if size > before { // fewer are always allowed
-			steps = append(steps, documents.AtMost(registry.MaxWaitingBytes-size+before, documents.Term{Index: allIndex}))
+			steps = append(steps,
+				documents.AtMost(registry.MaxWaitingBytes-size+before, documents.Term{Index: allIndex}))
 		}
 		switch done, err := documents.Commit(ctx, s.docs, space, steps...); {
 		case err != nil || done.Refused == 0:

@@ -175,7 +175,10 @@ func (p *Hub) storeOnceBack(
 	}
 	if resultSize(r) > largeAnswer || !p.late.start(p.payer(key), func(context.Context) {
 		moved, err := again()
-		for tries := 1; tries < answerTries && err != nil && !registry.IsCallNotFound(err) && !p.late.closing(); tries++ {
+		for tries := 1; err != nil && !registry.IsCallNotFound(err); tries++ {
+			if tries == answerTries || p.late.closing() {
+				break
+			}
 			moved, err = again()
 		}
 		then(moved, err)

@@ -366,7 +366,7 @@ func (s *store) forgetSome(ctx context.Context, tenant, index string) (int, erro
 	for i, key := range keys {
 		ids[i] = deviceDoc + key
 	}
-	return len(keys), documents.Change(ctx, s.docs, in, ids, func(found []documents.Document) ([]documents.Step, error) {
+	forget := func(found []documents.Document) ([]documents.Step, error) {
 		steps := []documents.Step{}
 		for i, key := range keys {
 			steps = append(steps, documents.Leave(index, key), documents.Delete(ids[i]))
@@ -378,5 +378,6 @@ func (s *store) forgetSome(ctx context.Context, tenant, index string) (int, erro
 			}
 		}
 		return steps, nil
-	})
+	}
+	return len(keys), documents.Change(ctx, s.docs, in, ids, forget)
 }

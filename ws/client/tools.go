@@ -255,8 +255,8 @@ type Call struct {
 	// Deadline is when the caller stops waiting. A later answer goes into the call's record.
 	Deadline time.Time
 
-	// Traceparent is the W3C header of the trace that the call belongs to, for requests and spans of the handler. Empty:
-	// the gateway makes no traces.
+	// Traceparent is the W3C header of the trace that the call belongs to, for requests and spans of the handler.
+	// Empty: the gateway makes no traces.
 	Traceparent string
 
 	client *Client         // nil if no Client made the call

@@ -170,8 +170,8 @@ func (m *Machine) take(invocation, request string) *call {
 	return c
 }
 
-// Acknowledge returns the answer to the request with a call's result, nil if there is none. ignored means that no caller
-// waited for the result any more.
+// Acknowledge returns the answer to the request with a call's result, nil if there is none. ignored means that no
+// caller waited for the result any more.
 func (m *Machine) Acknowledge(callID string, ignored bool) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()

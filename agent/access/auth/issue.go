@@ -103,8 +103,8 @@ func (r KeyRequest) checkOperator() error {
 	if alone || !slices.Contains(r.Roles, NameOperator) {
 		return nil
 	}
-	return registry.Errorf(registry.CodeInvalidRequest, "A key with the role operator has no other role, belongs to the "+
-		"tenant %q, and has no user, device, tools or context.", registry.DefaultTenant)
+	return registry.Errorf(registry.CodeInvalidRequest, "A key with the role operator has no other role, belongs to "+
+		"the tenant %q, and has no user, device, tools or context.", registry.DefaultTenant)
 }
 
 func (i Issuer) create(ctx context.Context, r KeyRequest, by string) (string, registry.Credential, error) {

@@ -95,9 +95,10 @@ func (e *Engine) hostConfig(s spec) *container.HostConfig {
 		OomScoreAdj:    500, // kill it before this process
 		ShmSize:        tmp,
 		Tmpfs:          map[string]string{"/tmp": s.tmpOptions(tmp)},
-		Mounts: []mount.Mount{{Type: mount.TypeBind, Source: s.dir, Target: sandbox.Mount, BindOptions: &mount.BindOptions{
-			Propagation: mount.PropagationRPrivate, NonRecursive: true,
-		}}},
+		Mounts: []mount.Mount{{
+			Type: mount.TypeBind, Source: s.dir, Target: sandbox.Mount,
+			BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate, NonRecursive: true},
+		}},
 		Resources: container.Resources{
 			Memory: s.memory, MemorySwap: s.memory, // memory plus swap: no swap
 			NanoCPUs: int64(e.cfg.CPUs * 1e9), PidsLimit: &pids, Ulimits: s.ulimits(),

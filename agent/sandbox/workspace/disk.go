@@ -20,7 +20,7 @@ type disk struct {
 	mu      sync.Mutex
 	spaces  map[string]taken                        // by the id of the workspace
 	tenants map[string]sandbox.DiskSpace            // usage of each tenant
-	stale   map[string]map[string]sandbox.Workspace // by tenant: workspaces that may have grown since they were measured
+	stale   map[string]map[string]sandbox.Workspace // by tenant: those that may have grown since they were measured
 }
 
 type taken struct {

@@ -40,9 +40,9 @@ func nodesSpec() registry.ToolSpec {
 		Name: nameNodes,
 		Description: "Discover and use devices: status lists them, describe shows what a device can do, pending, " +
 			"approve and reject handle pairing requests; notify, camera_snap, camera_list, camera_clip, " +
-			"screen_record, screen_snapshot, photos_latest, location_get, notifications_list, device_info, device_status, " +
-			"device_health, device_permissions, which and run are carried out by a device. For other commands use " +
-			"node-invoke.",
+			"screen_record, screen_snapshot, photos_latest, location_get, notifications_list, device_info, " +
+			"device_status, device_health, device_permissions, which and run are carried out by a device. For other " +
+			"commands use node-invoke.",
 		Parameters: json.RawMessage(`{"type":"object","properties":{` +
 			`"action":{"type":"string","enum":["status","describe","pending","approve","reject","notify",` +
 			`"camera_snap","camera_list","camera_clip","screen_record","screen_snapshot","photos_latest",` +

@@ -125,12 +125,12 @@ var (
 		tar zip rsync
 		zless zmore bzless bzmore xzless xzmore zstdless bat batcat delta journalctl systemctl loginctl timedatectl
 		busctl fzf ack
-		aa-exec choom cpulimit dbus-run-session eatmydata fakeroot faketime grc logsave multitime pexec proxychains rlwrap
-		setlock sg softlimit ssh-agent sshpass torify torsocks unbuffer xvfb-run numactl cgexec daemonize
+		aa-exec choom cpulimit dbus-run-session eatmydata fakeroot faketime grc logsave multitime pexec proxychains
+		rlwrap setlock sg softlimit ssh-agent sshpass torify torsocks unbuffer xvfb-run numactl cgexec daemonize
 		ip nmap tcpdump tshark iftop mtr openvpn nginx ansible ansible-playbook puppet terraform virsh vagrant
 		msgfilter exiftool ffmpeg convert magick mogrify pandoc tex latex pdftex pdflatex xelatex lualatex latexmk nroff
-		troff groff eqn tbl soelim gimp octave sage jrunscript jjs tsc nix nix-shell conda mamba rustup cpan cpanm luarocks
-		cowsay cowthink espeak dialog whiptail ispell aspell restic borg rclone debugfs dmsetup
+		troff groff eqn tbl soelim gimp octave sage jrunscript jjs tsc nix nix-shell conda mamba rustup cpan cpanm
+		luarocks cowsay cowthink espeak dialog whiptail ispell aspell restic borg rclone debugfs dmsetup
 		csvtool yt-dlp youtube-dl gcloud aws az helm lxc lxd flatpak mount umount`)
 
 	// roams are programs with a language that reads and writes files, but runs no programs.
@@ -139,8 +139,8 @@ var (
 	// whole are programs that, by their manuals, only accept a path as a whole argument, after an option, or in a list.
 	// docs/tools.md lists the findings.
 	whole = set(`ls cat grep egrep fgrep find echo date head tail wc pwd true false printf test [ sort uniq cut tr du file
-		stat diff cmp comm join paste nl tac rev fold fmt od md5sum sha1sum sha256sum sha512sum cksum cp mv mkdir touch rm
-		sed basename dirname seq`)
+		stat diff cmp comm join paste nl tac rev fold fmt od md5sum sha1sum sha256sum sha512sum cksum cp mv mkdir touch
+		rm sed basename dirname seq`)
 )
 
 // hazard describes the dangerous arguments of an allowed program.

@@ -44,7 +44,8 @@ func Measured() (c Constants, err error) {
 // Check returns an error if a cost is not known.
 func (c Constants) Check() error {
 	for _, cost := range []float64{
-		c.CallPod, c.CallRedis, c.ConnectPod, c.ConnectRedis, c.RefreshPod, c.RefreshRedis, c.SessionPod, c.SessionRedis,
+		c.CallPod, c.CallRedis, c.ConnectPod, c.ConnectRedis, c.RefreshPod, c.RefreshRedis, c.SessionPod,
+		c.SessionRedis,
 	} {
 		if !(cost > 0) {
 			return errors.New("a cost was not measured: run farhand-bench --write-constants again")

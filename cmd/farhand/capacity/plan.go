@@ -110,8 +110,8 @@ func (d Demand) Plan(c Constants) (Plan, error) {
 			return p, nil
 		}
 		if float64(cells) > d.Devices {
-			return Plan{}, errors.New("a device would need more than a cell: lower --calls-per-second or --payload, or " +
-				"give pods more cores")
+			return Plan{}, errors.New("a device would need more than a cell: lower --calls-per-second or --payload, " +
+				"or give pods more cores")
 		}
 	}
 }
@@ -174,7 +174,8 @@ func (p Plan) limits(devices float64) []Limit {
 	all := []Limit{
 		{"the thread of each Redis master", p.RedisLoad / redisBusy, "add shards", percent(p.RedisLoad)},
 		{"the cores of the pods", p.PodLoad / busy, "add pods", percent(p.PodLoad)},
-		{"the memory of a pod", (podBase + devices/pods*p.Constants.SessionPod) / (busy * p.Demand.PodMemory), "add pods",
+		{"the memory of a pod", (podBase + devices/pods*p.Constants.SessionPod) / (busy * p.Demand.PodMemory),
+			"add pods",
 			fmt.Sprintf("%.1f GB", (podBase+devices/pods*p.Constants.SessionPod)/1e9)},
 		{"the sockets of a pod", devices / pods / podSockets, "add pods, or raise FARHAND_MAX_SOCKETS and ulimit -n",
 			fmt.Sprintf("%.0f", devices/pods)},

@@ -68,7 +68,8 @@ func answer(r provider.Request) provider.Message {
 }
 
 const help = "I am a script, not a language model. I know a few questions: \"what is this machine called?\", \"how " +
-	"busy is it?\", \"how much memory has it?\", \"echo hello\", \"wait 3 seconds\". For a real model, set FARHAND_MODEL."
+	"busy is it?\", \"how much memory has it?\", \"echo hello\", \"wait 3 seconds\". For a real model, " +
+	"set FARHAND_MODEL."
 
 // rule says which tool to call when a message has certain words.
 type rule struct {

@@ -126,7 +126,8 @@ func voiceOf(list, language string) string {
 	return ""
 }
 
-// dispatchSpeech speaks with the voice that the person has chosen. The service speaks, so ending the command does not stop it.
+// dispatchSpeech speaks with the voice that the person has chosen. The service speaks, so ending the command does not
+// stop it.
 func (d *Desktop) dispatchSpeech(ctx context.Context, path string, s speech) error {
 	args := []string{"--wait", "--rate", fmt.Sprint(int(100 * math.Log2(s.rate())))}
 	if s.Language != "" {

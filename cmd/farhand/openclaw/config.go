@@ -236,8 +236,8 @@ func (p Policy) YAML() string {
 	b.WriteString("# Rules of an OpenClaw installation. They apply to tools of all devices.\n" +
 		"# Check them with: farhand policy check FILE\nversion: 1\n")
 	if len(deny) > 0 {
-		fmt.Fprintf(b, "\ncalls:\n  - id: openclaw-commands\n    deny: [%s]\n    reason: The OpenClaw installation did not "+
-			"allow this command.\n", `"`+strings.Join(deny, `", "`)+`"`)
+		fmt.Fprintf(b, "\ncalls:\n  - id: openclaw-commands\n    deny: [%s]\n    reason: The OpenClaw installation "+
+			"did not allow this command.\n", `"`+strings.Join(deny, `", "`)+`"`)
 	}
 	if p.Run == RunAsk {
 		b.WriteString("\ntools:\n  - id: openclaw-exec\n    names: run\n    approval: always\n" +

@@ -105,7 +105,7 @@ func TestOutOfMemory(t *testing.T) {
 	p.fires("FarhandPodDown", a, "(?i)refused|couldn't connect")
 }
 
-// skipUnlessRoot fails a test that root was expected to pass: a run that skips it would count as one that saw the alert.
+// skipUnlessRoot fails a test that root was expected to pass: a run that skips it would count as if it saw the alert.
 func skipUnlessRoot(t *testing.T, why string, args ...any) {
 	t.Helper()
 	if os.Geteuid() == 0 {

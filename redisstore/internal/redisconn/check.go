@@ -99,7 +99,8 @@ func forgetting(ctx context.Context, server redis.Cmdable, info map[string]strin
 	case info["rdb_saves"] != "" && info["rdb_saves"] != "0":
 		return nil
 	default:
-		return []string{fmt.Sprintf("Redis may save nothing: appendonly is no, it has saved no snapshot in the %s s since "+
-			"it started, and this Redis user may not read the setting save. ", info["uptime_in_seconds"]) + advice}
+		return []string{fmt.Sprintf("Redis may save nothing: appendonly is no, it has saved no snapshot in the %s s "+
+			"since it started, and this Redis user may not read the setting save. ",
+			info["uptime_in_seconds"]) + advice}
 	}
 }

@@ -202,8 +202,8 @@ func (s *Signer) reject(why Reason) error {
 	s.rejected[why].Add(1)
 	now, last := s.now().Unix(), s.logged.Load()
 	if now-last >= int64(logEvery/time.Second) && s.logged.CompareAndSwap(last, now) {
-		s.log.Error("message in Redis rejected: another client writes there, or a pod has another FARHAND_FLEET_SECRET "+
-			"or a wrong clock", "reason", why.String(), "rejected_so_far", s.total())
+		s.log.Error("message in Redis rejected: another client writes there, or a pod has another "+
+			"FARHAND_FLEET_SECRET or a wrong clock", "reason", why.String(), "rejected_so_far", s.total())
 	}
 	return errRejected
 }

@@ -53,8 +53,10 @@ func (d *goDriver) run() {
 			d.stop()
 		case "end": // the process is killed
 		case "add":
-			err = d.client.AddTool(client.Tool{Name: c.Tool, SecurityLevel: c.Security, Effects: c.Effects, Tags: c.Tags,
-				Description: "The tool " + c.Tool + ".", Parameters: json.RawMessage(`{"type":"object"}`)}, d.handle)
+			err = d.client.AddTool(client.Tool{
+				Name: c.Tool, SecurityLevel: c.Security, Effects: c.Effects, Tags: c.Tags,
+				Description: "The tool " + c.Tool + ".", Parameters: json.RawMessage(`{"type":"object"}`),
+			}, d.handle)
 		case "remove":
 			err = d.client.RemoveTool(c.Tool)
 		case "foreground":

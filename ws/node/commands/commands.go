@@ -134,15 +134,15 @@ func (c *Catalog) next(tool string, f Failure) string {
 	case strings.HasSuffix(code, "BACKGROUND_UNAVAILABLE"), code == "QUEUED_UNTIL_FOREGROUND":
 		return "Ask the person to open the app on the device, and call again."
 	case strings.HasSuffix(code, "PERMISSION_REQUIRED"), code == "PERMISSION_MISSING", code == "ACCESSIBILITY_REQUIRED":
-		return "Ask the person to grant " + c.permissionOf(tool) + " to the app in the settings of the device, and call " +
-			"again."
+		return "Ask the person to grant " + c.permissionOf(tool) + " to the app in the settings of the device, and " +
+			"call again."
 	case strings.HasSuffix(code, "_DISABLED"):
 		return "Ask the person to switch this on in the settings of the OpenClaw app on the device."
 	case code == "PAYLOAD_TOO_LARGE":
 		return "Ask for less: a shorter recording, a smaller picture or a lower quality."
 	case code == "LOCATION_TIMEOUT":
-		return "The device found no position in time. Call again with a longer timeout_ms, or accept an older position " +
-			"with max_age_ms."
+		return "The device found no position in time. Call again with a longer timeout_ms, or accept an older " +
+			"position with max_age_ms."
 	case code == "NODE_NOT_READY":
 		return "The node is starting. Call again in a few seconds."
 	case code == "TIMEOUT", code == "IDLE_TIMEOUT":

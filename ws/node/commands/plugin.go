@@ -148,7 +148,8 @@ func (p *plugin) definition(tool string) json.RawMessage {
 	b := strictjson.AppendString([]byte(`{"name":`), tool)
 	b = strictjson.AppendString(append(b, `,"description":`...), p.about)
 	b = append(append(b, `,"parameters":`...), p.parameters...)
-	b = fmt.Appendf(b, `,"timeout_ms":%d,"security_level":%q,"tags":[%q,"plugin"]}`, timeout.Milliseconds(), confirm, tag)
+	b = fmt.Appendf(b, `,"timeout_ms":%d,"security_level":%q,"tags":[%q,"plugin"]}`,
+		timeout.Milliseconds(), confirm, tag)
 	return b
 }
 

@@ -87,7 +87,8 @@ func ptz(_ *Catalog, r request) (Invocation, error) {
 	operation := r.args.text("operation")
 	switch {
 	case operation == "home" && len(axes) > 0:
-		return Invocation{}, invalidArguments("home moves all axes: leave out pan_degrees, tilt_degrees and zoom_percent")
+		return Invocation{}, invalidArguments(
+			"home moves all axes: leave out pan_degrees, tilt_degrees and zoom_percent")
 	case operation != "home" && len(axes) == 0:
 		return Invocation{}, invalidArguments("%s needs pan_degrees, tilt_degrees or zoom_percent", operation)
 	case operation == "set":

@@ -89,13 +89,15 @@ func deviceCommands() []command {
 	return []command{
 		{name: "device.info", about: "Name, model, operating system and app version of the device."},
 		{name: "device.status", about: "Battery, storage, network and temperature of the device."},
-		{name: "device.health", about: "Memory, battery and power state of the device, in more detail than device_status."},
+		{name: "device.health",
+			about: "Memory, battery and power state of the device, in more detail than device_status."},
 		{name: "device.permissions", about: "The permissions that the person has granted to the app on the device."},
-		{name: "device.apps", about: "The applications that are installed on the device.", level: confirm, params: []param{
-			text("query", "a part of the name"), count("limit", 200, "default: 100"),
-			flag("include_system", "also applications of the system"),
-			flag("include_non_launchable", "Android: also apps that a person cannot open"),
-		}},
+		{name: "device.apps", about: "The applications that are installed on the device.", level: confirm,
+			params: []param{
+				text("query", "a part of the name"), count("limit", 200, "default: 100"),
+				flag("include_system", "also applications of the system"),
+				flag("include_non_launchable", "Android: also apps that a person cannot open"),
+			}},
 		{name: "system.notify", tool: "notify", about: "Show a notification to the person at the device.",
 			does: notifies, permission: "notifications", params: []param{
 				text("title", "").always(`""`), text("body", "").needed(),
@@ -200,7 +202,8 @@ func canvasCommands() []command {
 			timeout: pictureTime, params: []param{
 				quality(), count("max_width", 8192, "in pixels"), choice("format", "", "png", "jpeg"),
 			}},
-		{name: "canvas.a2ui.push", about: aboutPush, does: changes, confined: true, foreground: true, begin: pushMessages,
+		{name: "canvas.a2ui.push", about: aboutPush, does: changes, confined: true, foreground: true,
+			begin:  pushMessages,
 			params: []param{text("jsonl", "").long().needed()}},
 		{name: pushLines, tool: "canvas_a2ui_push", about: aboutPush, does: changes, confined: true, foreground: true,
 			params: []param{text("jsonl", "").long().needed()}},
@@ -233,11 +236,13 @@ func personalCommands() []command {
 			permission: "contacts", params: []param{text("query", ""), count("limit", 200, "")}},
 		{name: "contacts.add", about: "Add a contact to the device.", level: confirm, does: changes,
 			permission: "contacts", params: []param{
-				text("given_name", ""), text("family_name", ""), text("organization_name", ""), text("display_name", ""),
-				texts("phone_numbers", ""), texts("emails", ""),
+				text("given_name", ""), text("family_name", ""), text("organization_name", ""),
+				text("display_name", ""), texts("phone_numbers", ""), texts("emails", ""),
 			}},
-		{name: "calendar.events", about: "Events of the calendar of the device.", level: confirm, permission: "calendar",
-			params: []param{moment("start", "default: now"), moment("end", "default: a week later"), count("limit", 500, "")}},
+		{name: "calendar.events", about: "Events of the calendar of the device.", level: confirm,
+			permission: "calendar",
+			params: []param{moment("start", "default: now"), moment("end", "default: a week later"),
+				count("limit", 500, "")}},
 		{name: "calendar.add", about: "Add an event to the calendar of the device.", level: confirm, does: changes,
 			permission: "calendar", params: []param{
 				text("title", "").needed(), moment("start", "").needed(), moment("end", "").needed(),
@@ -267,8 +272,8 @@ func personalCommands() []command {
 			level: confirm, permission: "sms", params: []param{
 				text("contact_name", ""), text("phone_number", "or a part of it"), text("keyword", "in the text"),
 				index("start_time", "milliseconds since 1970"), index("end_time", "milliseconds since 1970"),
-				index("type", "1: received, 2: sent, 3: draft"), flag("is_read", ""), count("limit", 200, "default: 25"),
-				index("offset", ""),
+				index("type", "1: received, 2: sent, 3: draft"), flag("is_read", ""),
+				count("limit", 200, "default: 25"), index("offset", ""),
 			}},
 	}
 }
@@ -277,7 +282,8 @@ const maxAge = 24 * 60 * 60 * 1000 // ms
 
 func hostCommands() []command {
 	return []command{
-		{name: runCommand, tool: "run", about: "Run a shell command on the device. Returns exit_code, stdout and stderr.",
+		{name: runCommand, tool: "run",
+			about: "Run a shell command on the device. Returns exit_code, stdout and stderr.",
 			level: confirm, does: destroys, timeout: runTime, result: ran, begin: run, params: []param{
 				text("command", "").long().needed(), text("cwd", "the working directory"),
 				count("timeout_ms", int64(runTime.Milliseconds()), "when the command is killed"),
@@ -288,7 +294,8 @@ func hostCommands() []command {
 			"security, ask and allowlists.", level: admin},
 		{name: "system.execApprovals.set", tool: "exec_approvals_set", about: "Replace the node's own rules about " +
 			"commands. Read them first with exec_approvals_get.", level: admin, does: destroys, params: []param{
-			object("file", "the whole document").needed(), text("base_hash", "the hash that exec_approvals_get returned"),
+			object("file", "the whole document").needed(),
+			text("base_hash", "the hash that exec_approvals_get returned"),
 		}},
 		{name: "file.fetch", about: "Read a file of the device.", level: confirm, timeout: pictureTime, result: file,
 			params: []param{text("path", "absolute").needed(), count("max_bytes", maxFile, "default: 8388608")}},

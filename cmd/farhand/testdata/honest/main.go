@@ -1,6 +1,6 @@
-// Command honest makes the requests of an honest tenant in a loop. It is a separate program because inside the attacking
-// process it would compete with the attackers for processors, and measure them instead of the pod. It runs until its
-// input ends, and then prints its measurements.
+// Command honest makes the requests of an honest tenant in a loop. It is a separate program because inside the
+// attacking process it would compete with the attackers for processors, and measure them instead of the pod. It runs
+// until its input ends, and then prints its measurements.
 //
 // The argument is a file of asks in JSON. In the environment, HONEST_TOKEN is the bearer token, HONEST_ROUNDS how often
 // all asks are made at least, and HONEST_NETWORK, if set, three bytes of an address such as "127.0.1": each connection
