@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +9,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -79,14 +79,12 @@ func (m storedMemory) Keys(ctx context.Context) ([]string, error) {
 }
 
 func (m storedMemory) Set(ctx context.Context, key string, value any) error {
-	var raw bytes.Buffer
-	enc := json.NewEncoder(&raw)
-	enc.SetEscapeHTML(false) // HTML would be up to six times as long
-	if err := enc.Encode(value); err != nil {
+	text, err := strictjson.Encode(value)
+	if err != nil {
 		return fmt.Errorf("agent: the value of %q for the memory: %w", key, err)
 	}
 	return m.Update(ctx, func(values map[string]json.RawMessage) error {
-		values[key] = raw.Bytes()
+		values[key] = text
 		return nil
 	})
 }

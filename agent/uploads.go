@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -42,13 +43,11 @@ func (i *Invoker) giveUploads(ctx context.Context, inv *Invocation) error {
 	if err != nil || g.given == 0 {
 		return err
 	}
-	var b bytes.Buffer
-	write := json.NewEncoder(&b)
-	write.SetEscapeHTML(false)
-	if err := write.Encode(args); err != nil {
+	text, err := strictjson.Encode(args)
+	if err != nil {
 		return err
 	}
-	inv.Args, err = registry.ParseJSON(bytes.TrimSpace(b.Bytes()))
+	inv.Args, err = registry.ParseJSON(text)
 	return err
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"mime"
 	"net/http"
@@ -23,13 +22,10 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// encode returns v as JSON without HTML escapes. It fails only if a json.RawMessage in v is not JSON.
+// encode returns v as a line of JSON. It fails only if a json.RawMessage in v is not JSON.
 func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	return b.Bytes(), err
+	text, err := strictjson.Encode(v)
+	return append(text, '\n'), err
 }
 
 // each returns what f makes of each element. It is not nil, because JSON has a list even if it is empty.

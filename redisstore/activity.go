@@ -228,7 +228,7 @@ func appendLine(b []byte, a *registry.Activity) ([]byte, error) {
 		call := a.Call.Summary()
 		line.Call = &call
 	}
-	text, err := encodeJSON(line)
+	text, err := strictjson.Encode(line)
 	return append(b, text...), err
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -111,7 +112,7 @@ func asJSON(t *testing.T, a registry.Activity) registry.Activity {
 		a.Call = &call
 	}
 	kept := registry.Activity{ID: a.ID, Tenant: a.Tenant}
-	if err := json.Unmarshal(must[[]byte](t)(encodeJSON(a)), &kept); err != nil {
+	if err := json.Unmarshal(must[[]byte](t)(strictjson.Encode(a)), &kept); err != nil {
 		t.Fatal(err)
 	}
 	if kept.Call != nil {

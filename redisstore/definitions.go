@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
@@ -237,7 +238,7 @@ func (s *Store) putSpecs(pipe *redisconn.Pipeline, tenant string, tools []regist
 			continue
 		}
 		done[hash] = true
-		text, err := encodeJSON(t)
+		text, err := strictjson.Encode(t)
 		if err != nil {
 			return registry.Errorf(registry.CodeInvalidRequest, "The parameters of %q are not valid JSON.", t.Name)
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -38,7 +39,7 @@ const (
 func constantJSON(r registry.Record) (string, error) {
 	r.State, r.Dispatched, r.Late, r.Timeline, r.Deadline = "", "", false, nil, time.Time{}
 	r.SessionID, r.DeviceID, r.Owner, r.Proof, r.Result, r.Err = "", "", "", "", nil, nil
-	text, err := encodeJSON(r)
+	text, err := strictjson.Encode(r)
 	return string(text), err
 }
 
@@ -56,12 +57,12 @@ func outcomeFields(r registry.Record) ([]any, error) {
 		if isCompact(kept.Structured.Raw(), kept.Output) {
 			kept.Output = "" // parseRecord restores it
 		}
-		if result, err = encodeJSON(kept); err != nil {
+		if result, err = strictjson.Encode(kept); err != nil {
 			return nil, err
 		}
 	}
 	if r.Err != nil {
-		if failure, err = encodeJSON(r.Err); err != nil {
+		if failure, err = strictjson.Encode(r.Err); err != nil {
 			return nil, err
 		}
 	}

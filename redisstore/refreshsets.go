@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unsafe"
 
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
@@ -142,7 +143,7 @@ func (r *refresher) noteSpecs() {
 		if spec.kept.Int() == 1 {
 			continue
 		}
-		if text, err := encodeJSON(*spec.spec); err == nil { // invalid specifications were rejected when they were put
+		if text, err := strictjson.Encode(*spec.spec); err == nil { // invalid ones were rejected when they were put
 			r.write(specKey(spec.tenant, spec.spec.Hash()), text)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
@@ -29,7 +30,7 @@ func (s *Store) AppendCallEvents(ctx context.Context, events []registry.CallEven
 	type call struct{ tenant, id string }
 	logs := make(map[call][]any)
 	for _, e := range events {
-		text, err := encodeJSON(e)
+		text, err := strictjson.Encode(e)
 		if err != nil {
 			return registry.AsError(err)
 		}
@@ -48,7 +49,7 @@ func (s *Store) AppendCallEvents(ctx context.Context, events []registry.CallEven
 // stateEvent returns the event that reports a state in the log of a call: a rank and a text.
 func stateEvent(tenant, callID string, state registry.State) ([]any, error) {
 	e := registry.StateEvent(tenant, callID, state, time.Now().UTC())
-	text, err := encodeJSON(e)
+	text, err := strictjson.Encode(e)
 	return []any{e.Rank(), text}, err
 }
 

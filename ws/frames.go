@@ -1,7 +1,6 @@
 package ws
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -310,11 +309,9 @@ func errorFrame(code, message string) []byte {
 // encode returns the JSON of a frame without HTML escaping. It panics if encoding fails: all frames can be encoded, so
 // a failure is a bug. The panic ends only the connection on which it happens.
 func encode(frame any) []byte {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(frame); err != nil {
+	text, err := strictjson.Encode(frame)
+	if err != nil {
 		panic(fmt.Errorf("ws: encode %T: %w", frame, err))
 	}
-	return bytes.TrimSuffix(buf.Bytes(), []byte{'\n'})
+	return text
 }

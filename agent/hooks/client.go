@@ -3,7 +3,6 @@ package hooks
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/internal/publicnet"
 	"github.com/farhand/farhand/internal/share"
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/internal/trace"
 	"github.com/farhand/farhand/internal/webhook"
 	"github.com/farhand/farhand/registry"
@@ -218,13 +218,10 @@ func (q question) encode(limit time.Time) ([]byte, error) {
 	return encode(q)
 }
 
-// encode returns a body as JSON.
+// encode returns a body as a line of JSON.
 func encode(body any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // an HTML page would be six times as long
-	err := enc.Encode(body)
-	return b.Bytes(), err
+	text, err := strictjson.Encode(body)
+	return append(text, '\n'), err
 }
 
 // Reach asks whether the service of a hook answers, without a question to it: it sends OPTIONS, with neither a body

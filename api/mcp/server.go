@@ -8,7 +8,6 @@
 package mcp
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -184,13 +183,11 @@ type result struct {
 // (BenchmarkOtherAnswers). So is JSON of devices, such as schemas and results: encode would check it again, and change
 // its white space.
 func encode(v any) []byte {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	text, err := strictjson.Encode(v)
+	if err != nil {
 		panic(fmt.Errorf("api/mcp: encode %T: %w", v, err))
 	}
-	return b.Bytes()[len("{") : b.Len()-len("}\n")]
+	return text[len("{") : len(text)-len("}")]
 }
 
 // Names of the methods that other files refer to.

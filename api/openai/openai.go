@@ -10,8 +10,6 @@
 package openai
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -23,6 +21,7 @@ import (
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/api/wire"
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -193,10 +192,7 @@ func providerFailure(err error) error {
 // WriteError answers with an error in OpenAI's format.
 func WriteError(w http.ResponseWriter, err error) {
 	status, answer := errorBodyOf(err)
-	var body bytes.Buffer
-	enc := json.NewEncoder(&body)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(answer) // cannot fail: strings only
+	body, _ := strictjson.Encode(answer) // cannot fail: strings only
 	header := w.Header()
 	header.Set("Content-Type", "application/json")
 	header.Set("Cache-Control", "no-store")
@@ -211,5 +207,5 @@ func WriteError(w http.ResponseWriter, err error) {
 		header.Set("Retry-After", strconv.Itoa(max(1, int((wait+time.Second-1)/time.Second))))
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(body.Bytes()) // on failure the client is gone
+	_, _ = w.Write(append(body, '\n')) // on failure the client is gone
 }

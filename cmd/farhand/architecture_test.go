@@ -38,7 +38,7 @@ var arrows = map[string][]string{
 	"registry/routing":          {"registry", "internal"},
 	"registry/sleeping":         {"registry", "registry/documents", "internal"},
 	"registry/tenants":          {"registry", "registry/documents"},
-	"registry/toolmemory":       {"registry", "registry/documents"},
+	"registry/toolmemory":       {"registry", "registry/documents", "internal"},
 	"registry/wakes":            {"registry", "registry/documents"},
 	"registry/defaults":         {"registry", "registry/documents"},
 	"registry/documents":        {"registry"},

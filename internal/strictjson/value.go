@@ -85,6 +85,18 @@ func (v *Value) UnmarshalJSON(text []byte) error {
 	return err
 }
 
+// Encode returns v as JSON in one line, without the escapes for HTML, which would make such a text up to six times as
+// long.
+func Encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
 // Decode decodes a text without a fault, as encoding/json does with UseNumber: objects become map[string]any and
 // numbers json.Number. ok is false if Check finds a fault.
 func Decode(text []byte, maxDepth int) (value any, ok bool) {

@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/documents"
 )
@@ -171,15 +172,6 @@ func compact(values map[string]json.RawMessage) error {
 	return nil
 }
 
-// encode returns JSON without the escapes for HTML, which would make text of them six times as long.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
-}
-
 // put returns the steps that store a memory, if it fits into the quotas. A memory that does not grow always fits: a
 // full quota, or one that was lowered, must not keep it from shrinking.
 func put(u registry.ToolMemoryUse, m memory) ([]documents.Step, error) {
@@ -191,7 +183,7 @@ func put(u registry.ToolMemoryUse, m memory) ([]documents.Step, error) {
 	case len(m.Values) == 0:
 		return m.drop(id), nil
 	}
-	data, err := encode(m)
+	data, err := strictjson.Encode(m)
 	if err != nil {
 		return nil, registry.AsError(err)
 	}
@@ -284,7 +276,7 @@ func (s store) eraseSome(ctx context.Context, in documents.Space, erasure string
 // size returns the bytes of keys and values. Keys count as they are stored, with the escapes of JSON.
 func size(values map[string]json.RawMessage) (sum int) {
 	for key, value := range values {
-		text, _ := encode(key) // cannot fail
+		text, _ := strictjson.Encode(key) // cannot fail
 		sum += len(text) - len(`""`) + len(value)
 	}
 	return sum
