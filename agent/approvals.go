@@ -215,7 +215,7 @@ func (i *Invoker) waitForApproval(ctx context.Context, p *prepared) error {
 	rule := p.inv.Demand.Rule
 	waiting, span := trace.Start(ctx, trace.Internal, "await_approval", "")
 	err := i.waitForAnswer(waiting, p)
-	span.Text(trace.Approval, p.approval.ID).Text(trace.Rule, rule).End(failureOf(err))
+	span.Text(trace.Approval, p.approval.ID).Text(trace.Rule, rule).End(string(registry.CodeOf(err)))
 	if err == nil {
 		err = i.recheck(ctx, p)
 	}

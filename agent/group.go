@@ -86,7 +86,7 @@ func AskTogether(ctx context.Context, children []*Suspended) (allowedBy string, 
 	}
 	defer call.clock.stop()()
 	waiting, span := trace.Start(onlyDeadline(ctx), trace.Internal, "await_approval", "")
-	defer func() { span.Text(trace.Approval, a.ID).Text(trace.Rule, a.Rule).End(failureOf(err)) }()
+	defer func() { span.Text(trace.Approval, a.ID).Text(trace.Rule, a.Rule).End(string(registry.CodeOf(err))) }()
 	asked, err := i.cfg.Approvals.Ask(timed{waiting, time.Now().Add(life)}, a, life, nil)
 	if err == nil {
 		call.reportApproval(asked)

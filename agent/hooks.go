@@ -145,7 +145,7 @@ func noteBroken(ctx context.Context, log *slog.Logger, h Hook, inv *Invocation, 
 // runBefore turns a panic of a hook into an error: the call is refused and the process continues.
 func runBefore(ctx context.Context, h BeforeHook, inv *Invocation) (d Decision, err error) {
 	ctx, span := trace.Start(ctx, trace.Internal, "hook", h.Name())
-	defer func() { span.End(failureOf(err)) }()
+	defer func() { span.End(string(registry.CodeOf(err))) }()
 	defer onPanic(func(p any) { err = fmt.Errorf("hook %s panicked: %v\n%s", h.Name(), p, debug.Stack()) })
 	return h.Before(ctx, *inv)
 }

@@ -68,7 +68,7 @@ func unlessCancelled(ctx context.Context, err error) error {
 		registry.AsError(err).Dispatched != registry.DispatchedNo {
 		return err
 	}
-	return registry.Errorf(registry.CodeCancelled, "The call was cancelled.").With(registry.DispatchedNo)
+	return registry.Cancelled().With(registry.DispatchedNo)
 }
 
 // invoke is the path of every call. A light call ends with its request, and its record is written at the end. A
@@ -431,8 +431,7 @@ func (i *Invoker) runTool(ctx context.Context, p *prepared, durable bool) (regis
 		}
 		p.rec.DeviceID = p.route.Session.DeviceID
 		if p.remaining = min(p.remaining, time.Until(limit)); p.remaining <= 0 {
-			return registry.Result{}, registry.Errorf(registry.CodeTimeout,
-				"The call timed out before its tool could run.").With(registry.DispatchedNo)
+			return registry.Result{}, registry.OutOfTime().With(registry.DispatchedNo)
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/registry"
@@ -127,9 +126,9 @@ func refusal(ctx context.Context, err error, code registry.Code) error {
 	}
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return registry.Errorf(registry.CodeTimeout, "The call timed out before its tool could run.")
+		return registry.OutOfTime()
 	case ctx.Err() != nil:
-		return registry.Errorf(registry.CodeCancelled, "The call was cancelled.")
+		return registry.Cancelled()
 	}
 	e := registry.Errorf(code, "%s", err.Error())
 	if all, ok := err.(interface{ Unwrap() []error }); ok && code == registry.CodeInvalidArguments {
@@ -162,7 +161,7 @@ func localError(ctx context.Context, inv *Invocation, err error) *registry.Error
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		e = registry.Errorf(registry.CodeTimeout, "The tool %q did not finish within %v.", inv.Spec.Name, inv.Timeout)
 	case ctx.Err() != nil:
-		e = registry.Errorf(registry.CodeCancelled, "The call was cancelled.")
+		e = registry.Cancelled()
 	default:
 		e = registry.AsError(err)
 	}
@@ -217,16 +216,7 @@ func (i *Invoker) linkPart(ctx context.Context, inv *Invocation, p registry.Part
 	return p
 }
 
-func truncated(s string) string {
-	if len(s) <= MaxLocalOutput {
-		return s
-	}
-	end := MaxLocalOutput - len(truncatedMark)
-	for end > 0 && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + truncatedMark
-}
+func truncated(s string) string { return registry.Truncate(s, MaxLocalOutput, truncatedMark) }
 
 // toolClock is the context of a running local tool. It ends when the tool's time is used up. The clock stops while a
 // device call of the tool waits for approval.

@@ -109,13 +109,5 @@ func endSpan(span trace.Span, req *Request, out *Outcome, err error) {
 		span.End(trace.ToolFailed)
 		return
 	}
-	span.End(failureOf(err))
-}
-
-// failureOf returns the code of an error for a span; empty: no error.
-func failureOf(err error) string {
-	if err == nil {
-		return ""
-	}
-	return string(registry.AsError(err).Code)
+	span.End(string(registry.CodeOf(err)))
 }

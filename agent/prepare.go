@@ -174,7 +174,7 @@ func (i *Invoker) admitAnew(ctx context.Context, p *prepared, refused error) err
 // admit runs the hooks on a call whose route is known.
 func (i *Invoker) admit(ctx context.Context, p *prepared) (err error) {
 	ctx, span := trace.Start(ctx, trace.Internal, "admit", "")
-	defer func() { span.End(failureOf(err)) }()
+	defer func() { span.End(string(registry.CodeOf(err))) }()
 	p.inv.Session, p.inv.Spec = p.route.Session, p.route.Spec
 	if len(i.cfg.Hooks) > 0 { // custom hooks get a copy: other calls may share the cached session
 		p.inv.Session = p.inv.Session.Clone()
@@ -224,7 +224,7 @@ func (i *Invoker) admit(ctx context.Context, p *prepared) (err error) {
 	}
 	// The checks do not reduce the tool's time unless they take a millisecond or more.
 	if p.remaining = p.inv.Timeout - time.Since(p.start).Truncate(time.Millisecond); p.remaining <= 0 {
-		return registry.Errorf(registry.CodeTimeout, "The call timed out before its tool could run.")
+		return registry.OutOfTime()
 	}
 	return nil
 }

@@ -353,9 +353,12 @@ func (r Record) Summary() Record {
 // MaxErrorText is the most bytes of an error that the feed keeps.
 const MaxErrorText = 1 << 10
 
-// TruncateText returns at most limit bytes of s, in whole characters. A truncated text ends with "…".
-func TruncateText(s string, limit int) string {
-	const mark = "…"
+// TruncateText is Truncate with the mark "…".
+func TruncateText(s string, limit int) string { return Truncate(s, limit, "…") }
+
+// Truncate returns at most limit bytes of s, in whole characters. A truncated text ends with the mark, and does not
+// share memory with s.
+func Truncate(s string, limit int, mark string) string {
 	if len(s) <= limit {
 		return s
 	}
@@ -363,7 +366,7 @@ func TruncateText(s string, limit int) string {
 	for n > 0 && !utf8.RuneStart(s[n]) {
 		n--
 	}
-	return strings.Clone(s[:n]) + mark
+	return s[:n] + mark
 }
 
 // Types of activity.

@@ -205,6 +205,12 @@ func TimedOut(after time.Duration, d Dispatched) *Error {
 	return Errorf(CodeTimeout, "The device did not answer within %v.", after.Round(time.Millisecond)).With(d)
 }
 
+// Cancelled is the error of a call that was cancelled. With says whether the device may have run the tool.
+func Cancelled() *Error { return Errorf(CodeCancelled, "The call was cancelled.") }
+
+// OutOfTime is the error of a call whose time ended before its tool could run.
+func OutOfTime() *Error { return Errorf(CodeTimeout, "The call timed out before its tool could run.") }
+
 // UnlessLate returns err, the failure of a call whose time ends at deadline. If the store did not answer by then, it
 // returns CodeTimeout instead: the caller gave the store too little time to say that it is unavailable.
 func UnlessLate(err error, deadline time.Time) error {
@@ -212,11 +218,12 @@ func UnlessLate(err error, deadline time.Time) error {
 	if e == nil || e.Code != CodeStoreUnavailable || IsStoreFull(err) || time.Now().Before(deadline) {
 		return err
 	}
-	message := "The call timed out before its tool could run."
+	late := OutOfTime()
 	if e.Dispatched != "" && e.Dispatched != DispatchedNo {
-		message = "The call timed out. The gateway's store did not say in time what became of it."
+		late.Message = "The call timed out. The gateway's store did not say in time what became of it."
 	}
-	return &Error{Code: CodeTimeout, Message: message, Dispatched: e.Dispatched, Cause: e.Cause}
+	late.Dispatched, late.Cause = e.Dispatched, e.Cause
+	return late
 }
 
 // StaleRoute is the error if a call was decided on an outdated route: another claim of the session, other attributes of
@@ -283,6 +290,14 @@ func AsError(err error) *Error {
 		return e
 	}
 	return Internal(err)
+}
+
+// CodeOf returns the code of an error, and the empty code for nil.
+func CodeOf(err error) Code {
+	if err == nil {
+		return ""
+	}
+	return AsError(err).Code
 }
 
 // UnfinishedError is the error of a release that has removed the claim and not all that leads to it. The store does not

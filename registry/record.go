@@ -205,7 +205,7 @@ func (r Record) Outcome() (Result, error) {
 	case StateTimedOut:
 		return Result{}, TimedOut(time.Duration(r.TimeoutMS)*time.Millisecond, r.Dispatched)
 	case StateCancelled:
-		return Result{}, Errorf(CodeCancelled, "The call was cancelled.").With(r.Dispatched)
+		return Result{}, Cancelled().With(r.Dispatched)
 	case StateLost:
 		return Result{}, Lost().With(r.Dispatched)
 	default:

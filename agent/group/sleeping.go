@@ -118,5 +118,5 @@ func (r *run) cancelQueued(ctx context.Context) error {
 		return registry.Errorf(registry.CodeCancelled,
 			"The call was cancelled, but %d queued calls could not be. DELETE /api/calls/ID cancels each.", n)
 	}
-	return registry.Errorf(registry.CodeCancelled, "The call was cancelled.")
+	return registry.Cancelled()
 }

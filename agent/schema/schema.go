@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
@@ -109,7 +108,7 @@ func problem(err error) string {
 		}
 	}
 	line, _, _ := strings.Cut(err.Error(), "\n")
-	return cutTo(strings.ReplaceAll(line, location, ""), maxMessage)
+	return registry.TruncateText(strings.ReplaceAll(line, location, ""), maxMessage)
 }
 
 // firstCause returns the first violation of a schema, with its place.
@@ -122,7 +121,8 @@ func firstCause(e *jsonschema.ValidationError) string {
 		at.path = append(at.path, field(name))
 	}
 	where := cmp.Or(at.pointer(), "the root")
-	return where + ": " + cutTo(e.ErrorKind.LocalizedString(message.NewPrinter(language.English)), maxMessage)
+	text := e.ErrorKind.LocalizedString(message.NewPrinter(language.English))
+	return where + ": " + registry.TruncateText(text, maxMessage)
 }
 
 // Work limits one validation, in addition to the fixed limits.
@@ -273,7 +273,6 @@ const (
 	maxShown        = 200  // bytes of a value or a name in it
 	maxMessage      = 1000 // bytes
 	maxPointerShown = 1000 // bytes
-	cutMark         = "…"
 )
 
 // report adds a violation at the current place. It ends the walk at the maximum number of violations. It returns false.
@@ -282,7 +281,8 @@ func (w *walk) report(k jsonschema.ErrorKind) bool {
 		return false
 	}
 	text := k.LocalizedString(message.NewPrinter(language.English))
-	w.found = append(w.found, registry.Violation{Pointer: w.pointer(), Message: cutTo(text, maxMessage)})
+	text = registry.TruncateText(text, maxMessage)
+	w.found = append(w.found, registry.Violation{Pointer: w.pointer(), Message: text})
 	if len(w.found) == maxViolations {
 		w.stop(errEnough)
 	}
@@ -301,24 +301,13 @@ func (w *walk) pointer() string {
 			b.WriteString(strconv.Itoa(s.item))
 		}
 		if b.Len() > maxPointerShown {
-			return cutTo(b.String(), maxPointerShown)
+			return registry.TruncateText(b.String(), maxPointerShown)
 		}
 	}
 	return b.String()
 }
 
-func cut(s string) string { return cutTo(s, maxShown) }
-
-func cutTo(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	end := limit - len(cutMark)
-	for end > 0 && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + cutMark
-}
+func cut(s string) string { return registry.TruncateText(s, maxShown) }
 
 func shown(v any) any {
 	switch v := v.(type) {

@@ -124,7 +124,7 @@ func outOfTime(err error) *registry.Error {
 		return registry.Errorf(registry.CodeTimeout,
 			"The call timed out before its arguments were validated. Send less, or allow more time.")
 	}
-	return registry.Errorf(registry.CodeCancelled, "The call was cancelled.")
+	return registry.Cancelled()
 }
 
 // violations returns the first rules that args break. Its errors are those of Schema.Validate, or *registry.Errors.

@@ -24,7 +24,7 @@ func (l *LocalSession) deliver(
 	span.Text(trace.Device, l.key.Session).Text(trace.ToolCall, c.ID).Text(trace.Pod, l.hub.pod)
 	defer func() {
 		if err != nil {
-			span.End(failureOf(err))
+			span.End(string(registry.CodeOf(err)))
 		}
 	}()
 	f = &inFlightCall{

@@ -204,7 +204,7 @@ func (p *Places) carryOut(ctx context.Context, e registry.Envelope, errand regis
 	ctx, span := p.tracer.Start(ctx, trace.Internal, "errand", errand.Tool)
 	span.Text(trace.Pod, p.pod).Text(trace.ToolCall, errand.CallID)
 	res, err := p.guarded(ctx, errand, report.add)
-	span.End(failureOf(err))
+	span.End(string(registry.CodeOf(err)))
 	report.written(ctx)
 	if err != nil {
 		p.router.refuse(e.ReplyTo, e.CallID, err)

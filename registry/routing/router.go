@@ -225,7 +225,7 @@ func (r *Router) exchange(
 	ctx context.Context, p *pendingCall, e registry.Envelope, w wait,
 ) (res registry.Result, err error) {
 	ctx, span := trace.Start(ctx, trace.Client, "send", string(e.Kind))
-	defer func() { span.End(failureOf(err)) }()
+	defer func() { span.End(string(registry.CodeOf(err))) }()
 	span.Text(trace.Pod, p.pod)
 	e.Trace = trace.Context(ctx)
 	remaining := w.deadline.Sub(p.since)
@@ -243,14 +243,6 @@ func (r *Router) exchange(
 	w.phase, w.sending = phaseSending, sending
 	key := e.Key() // not e, whose arguments may be long
 	return w.forAnswer(ctx, func(reason string) { r.cancelRemote(p.pod, key, p.id, reason) })
-}
-
-// failureOf returns the code of an error for a span; empty: no error.
-func failureOf(err error) string {
-	if err == nil {
-		return ""
-	}
-	return string(registry.AsError(err).Code)
 }
 
 // newWait returns the wait for a call's answer. It does not refer to c, so that calls need not be on the heap.

@@ -331,7 +331,7 @@ func unpack(reply *registry.Reply, dispatched registry.Dispatched) (registry.Res
 }
 
 func callCancelled(d registry.Dispatched) *registry.Error {
-	return registry.Errorf(registry.CodeCancelled, "The call was cancelled.").With(d)
+	return registry.Cancelled().With(d)
 }
 
 // causeOf returns why ctx ended. A context that hides the values of its parent also hides the cause. Such a context may

@@ -203,15 +203,10 @@ func (s *server) connected(ctx context.Context, useless *connection) error {
 		}
 		cancel()
 		if errors.Is(ctx.Err(), context.Canceled) {
-			return cancelled()
+			return registry.Cancelled().With(registry.DispatchedNo)
 		}
 		return s.notConnected()
 	}
-}
-
-// cancelled returns the error of a call that was cancelled before it reached the server.
-func cancelled() error {
-	return registry.Errorf(registry.CodeCancelled, "The call was cancelled.").With(registry.DispatchedNo)
 }
 
 func (s *server) notConnected() error {

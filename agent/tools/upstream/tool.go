@@ -71,7 +71,7 @@ func (t *tool) callOnce(ctx context.Context, args json.RawMessage) (registry.Res
 	place, err := t.server.calls.Acquire(ctx, agent.CallerOf(ctx).Owner(), 1)
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.Canceled):
-		return registry.Result{}, nil, cancelled()
+		return registry.Result{}, nil, registry.Cancelled().With(registry.DispatchedNo)
 	case err != nil:
 		return registry.Result{}, nil, registry.Errorf(registry.CodeBusy,
 			"The MCP server %q, or this tenant's share of it, is at its limit of concurrent calls. "+
