@@ -281,7 +281,7 @@ func (g *Gateway) openWakes(store registry.Store) (err error) {
 const neededTools = 16
 
 // neededFor reports which calls wait for a device that is not connected, or whose app is in the background. A device of
-// another user that chose the same id does not count: its calls are not told to who registered.
+// another user that chose the same id does not count: the user who registered must not learn of its calls.
 func neededFor(ctx context.Context, store registry.Store, r registry.WakeRecord) (need wake.Need, err error) {
 	target := registry.Target{DeviceID: r.DeviceID, UserID: r.User}
 	if r.User == "" {

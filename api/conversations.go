@@ -143,9 +143,9 @@ func (h *handler) deleteSession(c *gin.Context, _ *params) error {
 			unpaid = h.spend(ctx, caller(c), eraseCost)
 		}
 		if err = h.end(ctx, k, unpaid == nil); err == nil && unpaid != nil { // closing a connection is never refused
-			told := *registry.AsError(unpaid)
-			told.Message = "The connection was closed, but the state of its tools was not erased. " + told.Message
-			err = &told
+			failed := *registry.AsError(unpaid)
+			failed.Message = "The connection was closed, but the state of its tools was not erased. " + failed.Message
+			err = &failed
 		}
 	}
 	switch {

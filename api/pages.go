@@ -119,8 +119,8 @@ func (c cursor) builtinsAfter() (name string, any bool) {
 	return c.Name, c.Builtin || c == cursor{Kind: c.Kind}
 }
 
-// behindBuiltins returns where the tools of sessions continue.
-func (c cursor) behindBuiltins() cursor {
+// afterBuiltins returns where the tools of sessions continue.
+func (c cursor) afterBuiltins() cursor {
 	if c.Builtin {
 		return cursor{Kind: c.Kind}
 	}

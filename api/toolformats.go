@@ -190,7 +190,7 @@ func (h *handler) groupedAll(ctx context.Context, tq toolQuery, from cursor) (wi
 	case budget.spent():
 		return wire.ToolGroupList{Tools: rows, NextCursor: last.String()}, nil
 	}
-	q := registry.OfferedToolQuery{Tenant: tq.who.Tenant, Name: tq.name, After: from.behindBuiltins().Name}
+	q := registry.OfferedToolQuery{Tenant: tq.who.Tenant, Name: tq.name, After: from.afterBuiltins().Name}
 	for range maxGroupPages {
 		q.Limit = min(budget.rows, groupChunk) // so a page ends at the end of a directory page
 		groups, next, err := h.Directory.OfferedTools(ctx, q)
@@ -249,7 +249,7 @@ func (h *handler) groupedSome(ctx context.Context, tq toolQuery, from cursor) (w
 	if err != nil {
 		return wire.ToolGroupList{}, err
 	}
-	from = from.behindBuiltins()
+	from = from.afterBuiltins()
 	for _, at := range slices.SortedFunc(maps.Keys(groups), compare) {
 		if compare(at, place{from.Name, from.Hash}) <= 0 {
 			continue

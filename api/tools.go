@@ -213,7 +213,7 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (wire.Too
 	if !tq.from(sourceRemote) {
 		return wire.ToolList{Tools: rows}, nil
 	}
-	from = from.behindBuiltins()
+	from = from.afterBuiltins()
 	q := tq.sessions()
 	q.After, q.Limit = from.sessionsAfter(), min(tq.limit, maxSessionPage)
 	for range maxPages {

@@ -176,7 +176,7 @@ func (s *Store) MoveCall(
 		return registry.Moved{}, registry.AsError(err)
 	}
 	answers := flag(answer)
-	if change.Told && change.Result == nil {
+	if change.Reported && change.Result == nil {
 		answers = " " + string(registry.StateSucceeded) + " " + string(registry.StateFailed) + " "
 	}
 	args := append([]any{s.retention, session, proofs, answers}, event...)

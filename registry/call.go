@@ -32,10 +32,12 @@ type Call struct {
 	Approved bool
 
 	// Order makes the call wait until the ordered calls before it have ended. InOrder, if set, is called when the call
-	// is queued in its order; it may be called again, and never if the call is refused before.
+	// is queued in its order. It may be called again, and is never called if the call is refused before. Accepted is
+	// when the first attempt began, and zero in that attempt. By it, a pod puts a further attempt before the calls that
+	// were accepted later.
 	Order    Order
 	InOrder  func()
-	Accepted time.Time // when it was, once an attempt has failed: it may have been queued on another pod
+	Accepted time.Time
 
 	// Record, if set, is updated while the call runs. It belongs to the calling goroutine.
 	Record *Record
@@ -162,9 +164,8 @@ type Amend func(ctx context.Context, rec Record, res Result) Result
 type CallStore interface {
 	// CreateCall stores a new record in state accepted. Its deadline is the store's now plus HoldMS plus TimeoutMS. A
 	// call with HoldMS waits until BeginCall. A record in state queued stays in it, and its deadline is now plus
-	// HoldMS. If the record's idempotency key is taken, nothing is stored, and the
-	// record of the call that has the key is returned with created false. Keys are scoped to a tenant and live for the
-	// idempotency TTL.
+	// HoldMS. If the record's idempotency key is taken, nothing is stored, and the record of the call that has the key
+	// is returned with created false. Keys are scoped to a tenant and live for the idempotency TTL.
 	CreateCall(ctx context.Context, r Record) (stored Record, created bool, err error)
 
 	// CallByKey returns the record for an idempotency key. It fails with CodeCallNotFound if the key is free.
@@ -175,7 +176,7 @@ type CallStore interface {
 	// the pods to wake. It fails with CodeCallNotFound if there is no such record.
 	//
 	// For an answer (EventSucceed, EventFail), c.Session must be the call's session and the call's proof one of
-	// c.Proofs, unless c.Here is set. Otherwise it fails with CodeCallNotFound. With c.Told, an end that does not apply
+	// c.Proofs, unless c.Here is set. Otherwise it fails with CodeCallNotFound. With c.Reported, an end that does not apply
 	// because the record already has the answer marks that answer as late.
 	MoveCall(ctx context.Context, tenant, callID string, e Event, c Change) (moved Moved, err error)
 

@@ -177,10 +177,10 @@ type Change struct {
 	Err      *Error  // with the failures
 	Proof    string  // with EventDeliver: of the receiving connection
 	// Proofs are the proofs of the answering device. The call's proof must be among them. Nil: already checked.
-	Proofs  []string
-	Amended bool // with an answer: its result has been amended
-	Told    bool // with an end: the caller already got it, so an answer in the record was late
-	Here    bool // with an answer: the tool ran on this pod itself, so there is no session to compare
+	Proofs   []string
+	Amended  bool // with an answer: its result has been amended
+	Reported bool // with an end: the caller already got it, so an answer in the record was late
+	Here     bool // with an answer: the tool ran on this pod itself, so there is no session to compare
 
 	Until time.Time // with EventQueue: the new deadline, by the store's clock
 }

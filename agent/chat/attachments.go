@@ -31,9 +31,9 @@ func picturesOf(parts []registry.Part) []provider.Picture {
 
 // linked returns the parts of a result without data. Stored parts get an expiring link instead.
 func (l *loop) linked(ctx context.Context, c *call, parts []registry.Part) []registry.Part {
-	told := registry.WithoutData(parts)
+	shown := registry.WithoutData(parts)
 	if l.files == nil {
-		return told
+		return shown
 	}
 	ctx, cancel := storing(ctx)
 	defer cancel()
@@ -46,9 +46,9 @@ func (l *loop) linked(ctx context.Context, c *call, parts []registry.Part) []reg
 			l.log.Warn("file of a tool not stored", "tool", c.name, "call", c.id, "error", err)
 			continue
 		}
-		told[i] = stored
+		shown[i] = stored
 	}
-	return told
+	return shown
 }
 
 // forgetPictures drops the images that exceed the limits of a request, for good, because newer images follow.

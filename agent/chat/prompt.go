@@ -69,7 +69,7 @@ func (l *loop) fitting(listed []agent.ShownTool, system int) []provider.Tool {
 	}
 	if len(left) > 0 && !l.leftOut {
 		l.leftOut = true
-		l.log.Warn("tools left out of a model request", "turn", l.turn, "told", count, "left_out", len(left),
+		l.log.Warn("tools left out of a model request", "turn", l.turn, "offered", count, "left_out", len(left),
 			"names", left[:min(len(left), maxNamed)])
 	}
 	return fit

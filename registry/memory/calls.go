@@ -146,7 +146,7 @@ func (m *Store) MoveCall(
 	}
 	another := e == registry.EventReturn && change.Owner != "" && change.Owner != stored.record.Owner
 	if another || !stored.record.Apply(e, change, now.UTC().Truncate(time.Microsecond)) {
-		if change.Told && stored.record.State.Answered() && change.Result == nil {
+		if change.Reported && stored.record.State.Answered() && change.Result == nil {
 			stored.record.Late = true
 		}
 		return registry.Moved{Record: stored.record.Clone()}, nil

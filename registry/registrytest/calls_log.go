@@ -179,7 +179,7 @@ var agreementTests = []subtest{
 				f.step(id, e)
 			}
 			change := f.change(registry.EventLose)
-			change.Told = true
+			change.Reported = true
 			m := f.moved(id, registry.EventLose, change)
 			got := f.read(id)
 			switch {

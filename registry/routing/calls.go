@@ -370,7 +370,7 @@ func (c *Calls) complete(rec registry.Record, res registry.Result, runErr error)
 		ended.Apply(event, change, time.Now().UTC())
 		c.unstored.Put(ended.CallID, ended, 1)
 		c.watchers.notify(rec.CallID, struct{}{})
-		change.Told = true
+		change.Reported = true
 		if final, err = c.retryStoreEnd(rec, event, change); err != nil {
 			c.log.Warn("end of a call not stored", "call", rec.CallID, "error", err)
 			return

@@ -25,7 +25,7 @@ const cancelWait = 500 * time.Millisecond
 //	sending    the bus takes the call      PodConfig.SendTimeout            store_unavailable
 //	sent       the bus has sent the call   lostAfter; a durable call:       lost, dispatched=unknown
 //	                                       lostAfter + taskTimeout
-//	inOrder      an ordered call waits for     the call's timeout               timeout, dispatched=unknown
+//	inOrder    an ordered call waits for    the call's timeout               timeout, dispatched=unknown
 //	           its turn
 //	delivered  the device has the call     the call's timeout               timeout, dispatched=yes
 //

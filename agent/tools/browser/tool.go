@@ -183,10 +183,10 @@ func idle(action string, lost error) registry.Result {
 
 // explain converts an error to a result for the model.
 func (t tool) explain(ctx context.Context, s *slot, err error) registry.Result {
-	var told failure
+	var own failure
 	switch {
-	case errors.As(err, &told):
-		return localtool.Failed(string(told))
+	case errors.As(err, &own):
+		return localtool.Failed(string(own))
 	case ctx.Err() != nil:
 		return localtool.Failed("The browser did not finish in time. Take a snapshot to see its state.")
 	case isTooLong(err):

@@ -160,10 +160,10 @@ func (c *connection) answered(message jsonrpc.Message, from *paced) *attempt {
 	return c.first // while the session begins
 }
 
-// isStray reports whether a message is an answer that nothing would read, or another call would: it answers another
+// isUnmatched reports whether a message is an answer that nothing would read, or another call would: it answers another
 // request than the one whose HTTP response has it, or one that was answered before. A second answer thus does not
 // release the memory of the first, which is still in use.
-func (c *connection) isStray(message jsonrpc.Message, from *paced) bool {
+func (c *connection) isUnmatched(message jsonrpc.Message, from *paced) bool {
 	r, ok := message.(*jsonrpc.Response)
 	if !ok {
 		return false

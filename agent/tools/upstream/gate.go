@@ -217,7 +217,7 @@ func (c *connection) receive(message []byte, from *paced) (pass bool, err error)
 		return false, errFlood
 	case method != "" && (values > maxNoticeValues || len(message) > maxNotice), method != "" && !hasID && ignored:
 		return false, nil
-	case method == "" && c.isStray(decoded, from):
+	case method == "" && c.isUnmatched(decoded, from):
 		return false, nil
 	}
 	if err := c.reserve(decoded, from, len(message), values); err != nil {

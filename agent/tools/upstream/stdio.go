@@ -53,12 +53,12 @@ func (c *Config) start(conn context.Context, s *Server) (*program, error) {
 		return nil, err
 	}
 	ctx, kill := context.WithCancel(conn)
-	stdout, told := io.Pipe()
+	stdout, output := io.Pipe()
 	p := &program{
 		stdin: write, stdout: stdout, stderr: procgroup.NewTail(maxStderr), kill: kill, ended: make(chan struct{}),
 	}
 	command := s.command(space)
-	command.Stdin, command.Stdout, command.Stderr, command.Limits = read, told, p.stderr, sandbox.Limits{}
+	command.Stdin, command.Stdout, command.Stderr, command.Limits = read, output, p.stderr, sandbox.Limits{}
 	if s.Sandbox {
 		command.Limits = c.Limits
 	}
@@ -69,7 +69,7 @@ func (c *Config) start(conn context.Context, s *Server) (*program, error) {
 		}
 		remove()
 		close(p.ended) // before readers see EOF
-		told.CloseWithError(io.EOF)
+		output.CloseWithError(io.EOF)
 	}()
 	return p, nil
 }

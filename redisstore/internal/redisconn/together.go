@@ -58,9 +58,9 @@ type submission[T any] struct {
 	deadline time.Time // zero: none
 	leads    bool      // its goroutine sends for all
 
-	// told gets one value: true if its goroutine leads, and false when all items have their answers or errors. Each
+	// turn gets one value: true if its goroutine leads, and false when all items have their answers or errors. Each
 	// goroutine waits on a channel of its own, because many that wait on one contend for its lock.
-	told chan bool
+	turn chan bool
 }
 
 // Exec sends items and returns when all have their answers or errors. If ctx ends while they wait to be sent, they are
@@ -76,7 +76,7 @@ func (t *Together[T]) exec(ctx context.Context, items []T) {
 		return
 	}
 	select {
-	case lead := <-own.told:
+	case lead := <-own.turn:
 		if lead {
 			t.sendWaiting(ctx)
 		}
@@ -85,7 +85,7 @@ func (t *Together[T]) exec(ctx context.Context, items []T) {
 			t.fail(items, ctx.Err())
 			return
 		}
-		<-own.told
+		<-own.turn
 	}
 }
 
@@ -97,7 +97,7 @@ func (t *Together[T]) arrive(ctx context.Context, items []T) *submission[T] {
 		t.inFlight++
 		return nil
 	}
-	own := &submission[T]{items: items, bytes: t.bytes(items), told: make(chan bool, 1)}
+	own := &submission[T]{items: items, bytes: t.bytes(items), turn: make(chan bool, 1)}
 	own.deadline, _ = ctx.Deadline()
 	t.waiting = append(t.waiting, own)
 	return own
@@ -111,12 +111,12 @@ func (t *Together[T]) end() {
 	t.lead()
 }
 
-// lead tells the first goroutine that waits to send, if another pipeline may be in flight. The caller holds the lock.
+// lead makes the first goroutine that waits send, if another pipeline may be in flight. The caller holds the lock.
 func (t *Together[T]) lead() {
 	if t.inFlight < maxUnderWay && len(t.waiting) > 0 && !t.waiting[0].leads {
 		t.inFlight++
 		t.waiting[0].leads = true
-		t.waiting[0].told <- true
+		t.waiting[0].turn <- true
 	}
 }
 
@@ -141,7 +141,7 @@ func (t *Together[T]) sendWaiting(ctx context.Context) {
 	batch := t.next()
 	defer func() {
 		for _, s := range batch[1:] {
-			s.told <- false
+			s.turn <- false
 		}
 		t.end()
 	}()
