@@ -15,13 +15,11 @@ import (
 // Name is the name of the tool.
 const Name = "call_devices"
 
-// Limits of a call.
+// Defaults of a call. Its other limits are in its parameters.
 const (
-	MaxListed          = 1000 // devices in a list; labels and users can match any number
-	MaxConcurrency     = 256
-	DefaultConcurrency = 64
-	DefaultStagger     = 500 * time.Millisecond
-	DefaultTimeout     = 5 * time.Minute // of the whole call
+	defaultConcurrency = 64
+	defaultStagger     = 500 * time.Millisecond
+	defaultTimeout     = 5 * time.Minute // of the whole call
 )
 
 // Args are the arguments of the tool.
@@ -101,7 +99,7 @@ func (tool) Spec() registry.ToolSpec {
 		Name: Name,
 		Description: "Call one tool of many devices at the same time, and get a row for each. Every device is called " +
 			"at most once.",
-		Parameters: json.RawMessage(parameters), TimeoutMS: DefaultTimeout.Milliseconds(),
+		Parameters: json.RawMessage(parameters), TimeoutMS: defaultTimeout.Milliseconds(),
 		Annotations: &registry.Annotations{
 			ReadOnlyHint: new(false), DestructiveHint: new(true), OpenWorldHint: new(true),
 		},
@@ -163,8 +161,8 @@ func readArgs(text json.RawMessage) (a Args, err error) {
 		}
 	}
 	a.Mode = cmp.Or(a.Mode, registry.GroupAll)
-	a.Concurrency = cmp.Or(a.Concurrency, DefaultConcurrency)
-	a.StaggerMS = cmp.Or(a.StaggerMS, DefaultStagger.Milliseconds())
+	a.Concurrency = cmp.Or(a.Concurrency, defaultConcurrency)
+	a.StaggerMS = cmp.Or(a.StaggerMS, defaultStagger.Milliseconds())
 	return a, nil
 }
 

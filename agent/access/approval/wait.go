@@ -213,10 +213,10 @@ const longArgs = 1000
 
 // Remarks about arguments that a person should check with care.
 const (
-	RemarkLong      = "long"      // much text
-	RemarkMultiline = "multiline" // a text has several lines
-	RemarkHidden    = "hidden"    // a text has invisible characters, changes direction, or pushes text out of sight
-	RemarkForeign   = "foreign"   // a text has letters outside ASCII, which may look like others
+	remarkLong      = "long"      // much text
+	remarkMultiline = "multiline" // a text has several lines
+	remarkHidden    = "hidden"    // a text has invisible characters, changes direction, or pushes text out of sight
+	remarkForeign   = "foreign"   // a text has letters outside ASCII, which may look like others
 )
 
 // Shown returns arguments that are safe to read in any terminal or page: complete, one argument per line, with an
@@ -228,17 +228,17 @@ func Shown(args registry.JSON) (text string, remarks []string) {
 	plain := indented.String()
 	text = escapeUnseen(plain)
 	if len(raw) > longArgs {
-		remarks = append(remarks, RemarkLong)
+		remarks = append(remarks, remarkLong)
 	}
 	if strings.Contains(plain, `\n`) || strings.Contains(plain, `\u000a`) || strings.Contains(plain, `\u000A`) {
-		remarks = append(remarks, RemarkMultiline)
+		remarks = append(remarks, remarkMultiline)
 	}
 	readable := decoded(raw)
 	if text != plain || textsafe.Hides(strings.ReplaceAll(readable, "\n", " ")) || spreads(raw) {
-		remarks = append(remarks, RemarkHidden)
+		remarks = append(remarks, remarkHidden)
 	}
 	if !textsafe.IsASCII(readable) {
-		remarks = append(remarks, RemarkForeign)
+		remarks = append(remarks, remarkForeign)
 	}
 	return text, remarks
 }

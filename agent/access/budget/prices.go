@@ -15,8 +15,8 @@ import (
 	"github.com/farhand/farhand/internal/reload"
 )
 
-// MaxPrices bounds a file of prices, in bytes.
-const MaxPrices = 256 << 10
+// maxPrices bounds a file of prices, in bytes.
+const maxPrices = 256 << 10
 
 // Price is what a model costs: millionths of the unit of currency for a million tokens. So 3000000 is 3.00, also the
 // millionths that one token costs.
@@ -25,8 +25,8 @@ type Price struct {
 	Output uint32 `yaml:"output"`
 }
 
-// AnyModel names the price of the models that have none.
-const AnyModel = "*"
+// anyModel names the price of the models that have none.
+const anyModel = "*"
 
 const million = 1_000_000
 
@@ -62,7 +62,7 @@ func OpenPrices(path string, interval time.Duration, log *slog.Logger) (*Prices,
 		return err
 	}
 	file, err := reload.Open(reload.Config{
-		Path: path, What: "file of model prices", Max: MaxPrices, Interval: interval, Apply: apply, Log: log,
+		Path: path, What: "file of model prices", Max: maxPrices, Interval: interval, Apply: apply, Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func OpenPrices(path string, interval time.Duration, log *slog.Logger) (*Prices,
 
 // ReadPrices checks a file of prices.
 func ReadPrices(path string) error {
-	text, err := reload.Read(path, MaxPrices)
+	text, err := reload.Read(path, maxPrices)
 	if err == nil {
 		_, err = ParsePrices(text)
 	}
@@ -85,8 +85,8 @@ func ReadPrices(path string) error {
 
 // ParsePrices reads a file of prices, YAML or JSON.
 func ParsePrices(text []byte) (map[string]Price, error) {
-	if len(text) > MaxPrices {
-		return nil, fmt.Errorf("the file is longer than %d bytes", MaxPrices)
+	if len(text) > maxPrices {
+		return nil, fmt.Errorf("the file is longer than %d bytes", maxPrices)
 	}
 	var file struct {
 		Version int              `yaml:"version"`
@@ -116,7 +116,7 @@ func (p *Prices) Of(model string) (Price, bool) {
 	}
 	price, ok := (*table)[model]
 	if !ok {
-		price, ok = (*table)[AnyModel]
+		price, ok = (*table)[anyModel]
 	}
 	return price, ok
 }

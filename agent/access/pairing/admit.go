@@ -144,7 +144,7 @@ func (s *Service) admitUnknown(ctx context.Context, r *http.Request, n Node) (Ad
 func (s *Service) admitImported(
 	ctx context.Context, r *http.Request, n Node, token string,
 ) (_ AdmittedNode, found bool, err error) {
-	if len(token) < MinImportedToken || len(token) > maxImportedToken {
+	if len(token) < minImportedToken || len(token) > maxImportedToken {
 		return AdmittedNode{}, false, nil
 	}
 	digest := auth.SecretDigest(token)
@@ -174,7 +174,7 @@ func (s *Service) admitImported(
 
 // Lengths of tokens of other gateways that are looked up. OpenClaw's have 32 random bytes.
 const (
-	MinImportedToken = 32
+	minImportedToken = 32
 	maxImportedToken = 512
 )
 

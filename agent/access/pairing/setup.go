@@ -17,8 +17,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// SetupTTL is how long a setup code works, as in OpenClaw.
-const SetupTTL = 10 * time.Minute
+// setupTTL is how long a setup code works, as in OpenClaw.
+const setupTTL = 10 * time.Minute
 
 const setupPrefix = "fhs_" // of the secret in a setup code
 
@@ -50,7 +50,7 @@ func (s *Service) MakeSetup(ctx context.Context, by Approver, r SetupRequest) (S
 	made, err := s.cfg.Store.CreateSetup(ctx, registry.Setup{
 		Digest: auth.SecretDigest(secret), Tenant: by.Tenant, User: d.User, Name: d.Name, Tools: r.Tools,
 		Scope: by.Tools, By: d.By, ByUser: d.ByUser, Viewer: by.Viewer(),
-	}, SetupTTL)
+	}, setupTTL)
 	if err != nil {
 		return SetupMade{}, err
 	}

@@ -208,8 +208,8 @@ func hasName(name string) func(registry.ToolSpec) bool {
 
 // Remarks about a device id that an approver should check with care.
 const (
-	RemarkForeign = "foreign" // it has characters outside ASCII, which may look like others
-	RemarkUnusual = "unusual" // it has spaces or signs that are unusual in ids, such as brackets
+	remarkForeign = "foreign" // it has characters outside ASCII, which may look like others
+	remarkUnusual = "unusual" // it has spaces or signs that are unusual in ids, such as brackets
 )
 
 const maxAlike = 64 // look-alikes that are considered per id
@@ -223,9 +223,9 @@ func remarksOf(id string) []string {
 	}
 	switch {
 	case !textsafe.IsASCII(id):
-		return []string{RemarkForeign}
+		return []string{remarkForeign}
 	case strings.ContainsFunc(id, unusual):
-		return []string{RemarkUnusual}
+		return []string{remarkUnusual}
 	default:
 		return nil
 	}

@@ -157,7 +157,7 @@ func (e Effects) OnlyReads() bool { return e&(Changes|Destructive|Unknown) == 0 
 // effects returns the tool's effects before the operator's settings. If a device or an MCP server declares that its
 // tool only reads, that is not trusted: such hints make policy stricter, never laxer.
 func (q *Question) effects() Effects {
-	e := EffectsOf(q.Tool.Annotations)
+	e := effectsOf(q.Tool.Annotations)
 	if declared := q.Tool.Effects; declared != nil {
 		switch declared.Class {
 		case registry.ClassExternal, registry.ClassPeople:
@@ -172,8 +172,8 @@ func (q *Question) effects() Effects {
 	return e
 }
 
-// EffectsOf returns the effects that annotations declare.
-func EffectsOf(a *registry.Annotations) Effects {
+// effectsOf returns the effects that annotations declare.
+func effectsOf(a *registry.Annotations) Effects {
 	if a == nil {
 		return Unknown
 	}

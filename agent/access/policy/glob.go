@@ -112,16 +112,16 @@ const (
 	Full      Security = "full"      // all
 )
 
-// Securities returns all modes, strictest first.
-func Securities() []Security { return []Security{Deny, Allowlist, Full} }
+// securities returns all modes, strictest first.
+func securities() []Security { return []Security{Deny, Allowlist, Full} }
 
 // Stricter returns the stricter of two modes. An empty mode is ignored. An unknown mode counts as Deny.
 func Stricter(a, b Security) Security {
 	if a == "" || b == "" {
 		return cmp.Or(a, b)
 	}
-	stricter := min(slices.Index(Securities(), a), slices.Index(Securities(), b))
-	return Securities()[max(stricter, 0)]
+	stricter := min(slices.Index(securities(), a), slices.Index(securities(), b))
+	return securities()[max(stricter, 0)]
 }
 
 // Programs says which programs a tool may run, and how.

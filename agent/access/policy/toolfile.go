@@ -212,7 +212,7 @@ const (
 func (r *reader) programs(n *yaml.Node, id string) *Programs {
 	p := new(Programs)
 	r.fields(n, "programs",
-		field{"security", func(n *yaml.Node) { p.Security = oneOf(r, n, "mode", Securities()) }},
+		field{"security", func(n *yaml.Node) { p.Security = oneOf(r, n, "mode", securities()) }},
 		field{"allow", func(n *yaml.Node) { p.Allow = list(r, n, r.program) }},
 		field{"elevated", func(n *yaml.Node) { p.Elevated = isTrue(r.flag(n)) }},
 		field{"sandboxed", func(n *yaml.Node) { p.Sandboxed = isTrue(r.flag(n)) }},

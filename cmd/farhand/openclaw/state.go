@@ -137,7 +137,7 @@ func (in *Installation) add(d device) error {
 	return nil
 }
 
-// minToken is the shortest token that the gateway looks up (pairing.MinImportedToken).
+// minToken is the shortest token that the gateway looks up (minImportedToken of package pairing).
 const minToken = 32
 
 func shown(d device) string {
