@@ -2,7 +2,8 @@
 // starts asynchronous calls that were allowed, on any pod. One poll per pod serves all waiting callers.
 //
 //   - service.go: the Service, its life, questions and "allow always".
-//   - wait.go: waiting for answers, and how a question is shown, so that nothing in it can hide.
+//   - wait.go: waiting for answers.
+//   - shown.go: how a question is shown, so that nothing in it can hide.
 //   - decide.go: decisions and withdrawals.
 //   - forget.go: how "allow always" ends when its giver is revoked, and asynchronous calls.
 package approval

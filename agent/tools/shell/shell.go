@@ -1,7 +1,7 @@
 // Package shell implements the tools exec and bash. They run programs for one agent session, in its workspace, on an
 // engine of package sandbox.
 //
-//	arguments ─▶ rules (allowlist.go, run.go) ─▶ mode allowlist: parse (allowlist.go) ─▶ a plan ─▶ engine ─▶ result
+//	arguments ─▶ rules ─▶ mode allowlist: parse (both allowlist.go) ─▶ a plan ─▶ engine ─▶ result
 //
 // In mode allowlist a command is parsed, and only plain commands pass: program names with literal arguments, in
 // pipelines and lists. The command that runs is rebuilt from the checked words, not from the original text, so a shell

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -238,4 +239,30 @@ func toolName(server, tool string) string {
 	sum := sha256.Sum256([]byte(tool))
 	end := "_" + hex.EncodeToString(sum[:])[:hashed]
 	return name[:min(len(name), maxName-len(end))] + end
+}
+
+// Bounds of how often the gateway lists a server's tools after change notifications.
+const (
+	minRelist        = time.Second      // between two lists
+	maxRelist        = time.Minute      // between two lists if the server keeps sending notifications
+	resetRelistAfter = 10 * time.Second // after which the pause is reset
+)
+
+// relistDelay computes when to list a server's tools again after a change notification. The pause doubles with each
+// notification. The zero value is ready.
+type relistDelay struct {
+	waited time.Duration // the pause before the last list; zero: none
+	last   time.Time     // time of the last list
+}
+
+// next returns how long to wait before the next list, after a change notification. The pause resets if the server was
+// quiet for twice the last pause, and at least for resetRelistAfter.
+func (c *relistDelay) next() time.Duration {
+	quiet := time.Since(c.last)
+	if quiet >= max(2*c.waited, resetRelistAfter) {
+		c.waited = 0
+		return 0
+	}
+	c.waited = min(max(2*c.waited, minRelist), maxRelist)
+	return max(0, c.waited-quiet)
 }

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
@@ -269,4 +270,53 @@ func (s *server) lost(tool string, err error) {
 	s.logging.Unlock() // the log may block
 	s.log.Warn("call of an MCP server's tool not answered",
 		"server", s.Name, "tool", tool, "error", s.scrub(err), "calls_not_logged", missed)
+}
+
+const (
+	restart   = 30 * time.Second // a server that is away for less may be restarting: calls wait for it
+	awayRetry = 2 * time.Second  // the Retry-After of calls to a server that is away
+)
+
+// connected returns nil when the server has a connection other than useless, which a call could not use. It fails when
+// ctx ends, or when the server has been away for longer than restart. In either case it asks for a connection attempt
+// soon, so that a retried call may succeed.
+func (s *server) connected(ctx context.Context, useless *connection) error {
+	for {
+		now := s.state.Load()
+		left := restart
+		if now.conn == nil {
+			left -= time.Since(now.away)
+		} else if now.conn != useless {
+			return nil
+		}
+		select {
+		case s.wanted <- struct{}{}:
+		default: // already requested
+		}
+		waiting, cancel := context.WithTimeout(ctx, left)
+		select {
+		case <-now.replaced:
+			cancel()
+			continue
+		case <-waiting.Done():
+		case <-s.servers.ctx.Done():
+		}
+		cancel()
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return registry.Cancelled().With(registry.DispatchedNo)
+		}
+		return s.notConnected()
+	}
+}
+
+func (s *server) notConnected() error {
+	e := registry.Errorf(registry.CodeNotConnected, "%s", s.unavailable()).With(registry.DispatchedNo)
+	e.RetryAfter = awayRetry
+	return e
+}
+
+// unavailable returns the text for callers and models that the server is not connected.
+func (s *server) unavailable() string {
+	return fmt.Sprintf("The MCP server %q does not answer; the gateway keeps retrying. "+
+		"To find the cause, run farhand doctor on the gateway's machine.", s.Name)
 }

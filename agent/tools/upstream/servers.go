@@ -172,61 +172,6 @@ func (s *Servers) Status() []Status {
 	return all
 }
 
-const (
-	restart   = 30 * time.Second // a server that is away for less may be restarting: calls wait for it
-	awayRetry = 2 * time.Second  // the Retry-After of calls to a server that is away
-)
-
-// connected returns nil when the server has a connection other than useless, which a call could not use. It fails when
-// ctx ends, or when the server has been away for longer than restart. In either case it asks for a connection attempt
-// soon, so that a retried call may succeed.
-func (s *server) connected(ctx context.Context, useless *connection) error {
-	for {
-		now := s.state.Load()
-		left := restart
-		if now.conn == nil {
-			left -= time.Since(now.away)
-		} else if now.conn != useless {
-			return nil
-		}
-		select {
-		case s.wanted <- struct{}{}:
-		default: // already requested
-		}
-		waiting, cancel := context.WithTimeout(ctx, left)
-		select {
-		case <-now.replaced:
-			cancel()
-			continue
-		case <-waiting.Done():
-		case <-s.servers.ctx.Done():
-		}
-		cancel()
-		if errors.Is(ctx.Err(), context.Canceled) {
-			return registry.Cancelled().With(registry.DispatchedNo)
-		}
-		return s.notConnected()
-	}
-}
-
-func (s *server) notConnected() error {
-	e := registry.Errorf(registry.CodeNotConnected, "%s", s.unavailable()).With(registry.DispatchedNo)
-	e.RetryAfter = awayRetry
-	return e
-}
-
-// unavailable returns the text for callers and models that the server is not connected.
-func (s *server) unavailable() string {
-	return fmt.Sprintf("The MCP server %q does not answer; the gateway keeps retrying. "+
-		"To find the cause, run farhand doctor on the gateway's machine.", s.Name)
-}
-
-// Returning implements agent.ReturningTool.
-func (t *tool) Returning() bool {
-	now := t.server.state.Load()
-	return now.conn == nil && time.Since(now.away) < restart
-}
-
 // Probe connects to a server once, lists its tools, and returns a one-line summary. The error is for operators: it may
 // quote the server, but contains neither the URL nor values of variables.
 func Probe(ctx context.Context, cfg Config, s Server) (string, error) {

@@ -325,3 +325,9 @@ func (r *report) end() {
 		agent.Report(r.ctx, *r.buffered)
 	}
 }
+
+// Returning implements agent.ReturningTool.
+func (t *tool) Returning() bool {
+	now := t.server.state.Load()
+	return now.conn == nil && time.Since(now.away) < restart
+}
