@@ -35,7 +35,8 @@ func TestPagesNeedNoCredential(t *testing.T) {
 		t.Fatal(err)
 	}
 	asset.Header.Set("Origin", "null")
-	if resp, err := http.DefaultClient.Do(asset); err != nil || resp.StatusCode != http.StatusNotFound || frame != http.StatusOK {
+	if resp, err := http.DefaultClient.Do(asset); err != nil || resp.StatusCode != http.StatusNotFound ||
+		frame != http.StatusOK {
 		t.Errorf("the canvas: %d, its assets: %v (%v)", frame, resp, err)
 	} else {
 		resp.Body.Close()

@@ -147,7 +147,8 @@ func TestToolsDeclareEffectsAndTags(t *testing.T) {
 		{"name":"odd","effects":{"class":"magic"}}, {"name":"bomb","tags":[`+many+`]},
 		{"name":"long","tags":["`+strings.Repeat("x", 33)+`"]}]`)
 	registered := d.heard("tools_registered")
-	for _, want := range []string{`"registered":3`, "effects.class", "at most 16", "a tag must match", "effects.shutter"} {
+	for _, want := range []string{`"registered":3`, "effects.class", "at most 16", "a tag must match",
+		"effects.shutter"} {
 		if !strings.Contains(registered, want) {
 			t.Errorf("%s is missing in %s", want, registered)
 		}
@@ -180,7 +181,8 @@ func TestToolsDeclareEffectsAndTags(t *testing.T) {
 		}
 	}
 	_, text = send(t, p.urls[1]+"/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, pairToken)
-	if want := `"_meta":{"farhand/effects":{"class":"people"},"farhand/tags":["photo"]}`; !strings.Contains(text, want) {
+	if want := `"_meta":{"farhand/effects":{"class":"people"},"farhand/tags":["photo"]}`; !strings.Contains(text,
+		want) {
 		t.Errorf("%s is missing in %s", want, text)
 	}
 }

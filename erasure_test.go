@@ -80,7 +80,8 @@ func (w *world) person(user, session, words string) {
 	w.waiting(session, user, "acme")
 	w.granted(session, user, "acme")
 	w.pair("paired-"+words, approver)
-	w.create("/api/keys", `{"roles":["caller"],"name":"`+words+`","user_id":"`+user+`"}`, w.tokenOf("admin", "", "acme"))
+	w.create("/api/keys", `{"roles":["caller"],"name":"`+words+`","user_id":"`+user+`"}`,
+		w.tokenOf("admin", "", "acme"))
 	if status, body := send(w.T, w.url+"/api/sessions/"+session+"/messages", `{"content":"`+words+`"}`,
 		caller); status != http.StatusOK {
 		w.Fatalf("message: %d %s", status, body)
@@ -124,7 +125,8 @@ func TestErase(t *testing.T) {
 	admin := w.tokenOf("admin", "", "acme")
 	erase := func() { // on the pod that has no socket of the person
 		t.Helper()
-		if status := p.ask(http.MethodDelete, other+"/api/users/u4711", admin, nil, nil, &receipt); status != http.StatusOK {
+		if status := p.ask(http.MethodDelete, other+"/api/users/u4711", admin, nil, nil,
+			&receipt); status != http.StatusOK {
 			t.Fatalf("erase: %d", status)
 		}
 	}

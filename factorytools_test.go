@@ -75,7 +75,8 @@ func TestMemoryOfAConversation(t *testing.T) {
 	h := newHome(t, nil, func(*farhand.Config) {}, farhand.WithToolFactory(counting(t)))
 	said := func(key, in, want string) {
 		t.Helper()
-		if calls := h.turn(h.keys[key], in, "count", `{}`); len(calls) != 1 || strings.Trim(calls[0].Output, "`\n") != want {
+		if calls := h.turn(h.keys[key], in, "count", `{}`); len(calls) != 1 ||
+			strings.Trim(calls[0].Output, "`\n") != want {
 			t.Errorf("%s in %s: %+v, want %s", key, in, calls, want)
 		}
 	}

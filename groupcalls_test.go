@@ -28,7 +28,8 @@ func TestGroupCallModes(t *testing.T) {
 		t.Errorf("all: %d %+v", status, table)
 	}
 	for _, r := range table.Results {
-		if want := map[string]string{"good-0": "zero", "bad-1": "broken", "good-2": "two"}[r.SessionID]; r.Output != want ||
+		if want := map[string]string{"good-0": "zero", "bad-1": "broken",
+			"good-2": "two"}[r.SessionID]; r.Output != want ||
 			r.DeviceID != "d-"+r.SessionID {
 			t.Errorf("all: %+v", r)
 		}
@@ -173,7 +174,8 @@ func TestGroupCallRecords(t *testing.T) {
 		})
 	}
 	// The key's request repeated, on the other pod: nothing runs again.
-	resp := p.request(t.Context(), 1, http.MethodPost, "/api/calls", `{"tool":"look","idempotency_key":"k1"}`, groupToken)
+	resp := p.request(t.Context(), 1, http.MethodPost, "/api/calls", `{"tool":"look","idempotency_key":"k1"}`,
+		groupToken)
 	defer resp.Body.Close()
 	var again groupTable
 	if err := json.NewDecoder(resp.Body).Decode(&again); err != nil {

@@ -36,7 +36,8 @@ func (p *groupPods) queuedRows(table groupTable) map[string]string {
 			continue
 		}
 		at, err := time.Parse(time.RFC3339, r.Expires)
-		if err != nil || r.Place != 1 || r.CallID == "" || r.DeviceID != "d-"+r.SessionID || time.Until(at) > time.Hour {
+		if err != nil || r.Place != 1 || r.CallID == "" || r.DeviceID != "d-"+r.SessionID ||
+			time.Until(at) > time.Hour {
 			p.Errorf("queued: %+v", r)
 		}
 		ids[r.SessionID] = r.CallID

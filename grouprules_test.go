@@ -182,7 +182,8 @@ func TestGroupCallRules(t *testing.T) {
 func TestGroupCallAsksAboutAHundred(t *testing.T) {
 	p := onePod(t, `tools: [{id: looks, names: look, approval: {by: anyone}}]`+"\n", nil)
 	for i := range 101 {
-		p.deviceOf(0, fmt.Sprintf("bob-%d", i), `{}`, "bob", `[{"name":"look","parameters":{"type":"object"}}]`, says("ok"))
+		p.deviceOf(0, fmt.Sprintf("bob-%d", i), `{}`, "bob", `[{"name":"look","parameters":{"type":"object"}}]`,
+			says("ok"))
 	}
 	_, table := p.callAs(0, "bob", `{"tool":"look"}`)
 	if table.Counts.Devices != 101 || table.Counts.Failed != 101 || table.Results[0].Problem.Code != "approval_denied" {
@@ -231,7 +232,8 @@ func (groupModel) Generate(
 ) (provider.Answer, error) {
 	if last := r.Messages[len(r.Messages)-1]; last.Role == provider.RoleTool {
 		offered := slices.ContainsFunc(r.Tools, func(t provider.Tool) bool { return t.Name == "call_devices" })
-		said := provider.Message{Role: provider.RoleAssistant, Content: fmt.Sprint("offered ", offered, ": ", last.Content)}
+		said := provider.Message{Role: provider.RoleAssistant,
+			Content: fmt.Sprint("offered ", offered, ": ", last.Content)}
 		emit(provider.Delta{Text: said.Content})
 		return provider.Answer{Message: said, Stop: provider.StopEnd}, nil
 	}

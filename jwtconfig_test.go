@@ -56,8 +56,8 @@ func TestJSONWebTokens(t *testing.T) {
 
 func TestJWTSettings(t *testing.T) {
 	t.Parallel()
-	const withProvider = "FARHAND_CONSOLE_OIDC_CLIENT=c FARHAND_JWT_AUDIENCE=a FARHAND_JWT_JWKS_URL=https://id.example " +
-		"FARHAND_JWT_ISSUER="
+	const withProvider = "FARHAND_CONSOLE_OIDC_CLIENT=c FARHAND_JWT_AUDIENCE=a " +
+		"FARHAND_JWT_JWKS_URL=https://id.example FARHAND_JWT_ISSUER="
 	for _, tc := range []struct{ environment, wrong string }{
 		{"FARHAND_JWT_ISSUER=i", "FARHAND_JWT_ISSUER"},
 		{"FARHAND_JWT_SECRET=0123456789abcdef0123456789abcdef", "FARHAND_JWT_AUDIENCE"},

@@ -99,7 +99,8 @@ tools:
 			t.Errorf("text of %s: %q", d.ID, d.Text)
 		}
 	}
-	if p.File != text || p.Digest == "" || p.Refused != "" || len(states) < 8 || states["default:nodes"] != "replaced" ||
+	if p.File != text || p.Digest == "" || p.Refused != "" || len(states) < 8 ||
+		states["default:nodes"] != "replaced" ||
 		states["default:confirm-model"] != "off" || states["default:programs"] != "in_force" ||
 		!strings.Contains(p.Defaults[0].About, "A model's call") {
 		t.Errorf("%+v %v", p, states)

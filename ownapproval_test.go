@@ -62,7 +62,8 @@ func TestApprovalOfACallOfAToolsOwn(t *testing.T) {
 			t.Errorf("the person who is asked about %s has %v", tool, life)
 		}
 		wantMetric(t, url, "farhand_approvals_waiting", func(n float64) bool { return n == 1 })
-		wantMetric(t, url, "farhand_approvals_oldest_seconds", func(n float64) bool { return n > 0 && n < limit.Seconds() })
+		wantMetric(t, url, "farhand_approvals_oldest_seconds",
+			func(n float64) bool { return n > 0 && n < limit.Seconds() })
 		if status, said := send(t, url+"/api/approvals/"+a.ID, `{"decision":"allow-once"}`, adminToken); status != 200 {
 			t.Fatalf("allow: %d %s", status, said)
 		}

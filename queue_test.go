@@ -412,7 +412,8 @@ func TestACallWaitsForTheDefaultDevice(t *testing.T) {
 	}
 	set := (&pairingPods{T: t}).ask
 	for device, want := range map[string]int{"forgotten": 409, "tablet": 202} {
-		set(http.MethodPut, q.a+"/api/users/ann/default-device", adminToken, nil, map[string]any{"device_id": device}, nil)
+		set(http.MethodPut, q.a+"/api/users/ann/default-device", adminToken, nil, map[string]any{"device_id": device},
+			nil)
 		if status, text := send(t, url, body, adminToken); status != want {
 			t.Errorf("default %s: %d %s", device, status, text)
 		}

@@ -146,7 +146,8 @@ func TestMCPQueuesACall(t *testing.T) {
 		body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":{%s,"_meta":{%s`+
 			`"io.modelcontextprotocol/protocolVersion":"2026-07-28",`+
 			`"io.modelcontextprotocol/clientCapabilities":{"extensions":{%s}}}}}`, method, params, meta, extensions)
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/mcp/sessions/phone", strings.NewReader(body))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/mcp/sessions/phone",
+			strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +173,8 @@ func TestMCPQueuesACall(t *testing.T) {
 	const tasks = `"io.modelcontextprotocol/tasks":{}`
 	call := func(n int, queue, extensions string) mcpCallAnswer {
 		t.Helper()
-		return ask("tools/call", "echo", fmt.Sprintf(`"name":"echo","arguments":{"n":%d}`, n), `"farhand/queue":`+queue+",",
+		return ask("tools/call", "echo", fmt.Sprintf(`"name":"echo","arguments":{"n":%d}`, n),
+			`"farhand/queue":`+queue+",",
 			extensions)
 	}
 	about := func(method, id string) mcpCallAnswer {
@@ -180,7 +182,8 @@ func TestMCPQueuesACall(t *testing.T) {
 		return ask(method, id, `"taskId":"`+id+`"`, "", tasks)
 	}
 	const hour = `{"ttl_ms":3600000}`
-	for _, wrong := range []string{`{"ttl_ms":0}`, `{}`, `7`, `{"ttl_ms":1.5}`, `{"ttl_ms":999}`, `{"ttl_ms":90000000}`} {
+	for _, wrong := range []string{`{"ttl_ms":0}`, `{}`, `7`, `{"ttl_ms":1.5}`, `{"ttl_ms":999}`,
+		`{"ttl_ms":90000000}`} {
 		if said := call(0, wrong, tasks); said.Error.Code != -32602 {
 			t.Errorf("%s: %+v", wrong, said)
 		}
@@ -205,7 +208,8 @@ func TestMCPQueuesACall(t *testing.T) {
 	if said := about("tasks/cancel", gone); said.Error.Code != 0 {
 		t.Errorf("cancel: %+v", said)
 	}
-	if said := about("tasks/get", gone); said.Result.Status != "cancelled" || q.outcome(url, gone).State != "cancelled" {
+	if said := about("tasks/get", gone); said.Result.Status != "cancelled" ||
+		q.outcome(url, gone).State != "cancelled" {
 		t.Errorf("cancelled: %+v", said)
 	}
 	phone := wakePhone(t, url, "phone", adminToken, echoTools, true)

@@ -69,9 +69,10 @@ func (s *secure) client(h2 bool) *http.Client {
 	transport.Protocols.SetHTTP1(!h2)
 	transport.Protocols.SetHTTP2(h2)
 	s.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: limit, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse
-	}}
+	return &http.Client{Transport: transport, Timeout: limit,
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		}}
 }
 
 // read returns a response as text.
@@ -154,7 +155,8 @@ func TestHTTPS(t *testing.T) {
 			"/api/tools/hi/call": `{"args":{}}`,
 			"/mcp":               `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hi","arguments":{}}}`,
 		} {
-			r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+s.addr+path, strings.NewReader(body))
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+s.addr+path,
+				strings.NewReader(body))
 			r.Header.Set("Content-Type", "application/json")
 			r.Header.Set("Accept", "application/json, text/event-stream")
 			resp, err := client.Do(r)

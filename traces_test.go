@@ -237,7 +237,8 @@ func (h *tracedHome) approve(t *testing.T, trace string) {
 // wake makes a call to a device that sleeps, which then wakes.
 func (h *tracedHome) wake(t *testing.T, trace string) {
 	queuePods{T: t, a: h.url, b: h.url}.slept("asleep", echoTools)
-	h.ask(t, "/api/tools/echo/call", `{"args":{},"target":{"device_id":"asleep"},"queue":{"ttl_ms":600000}}`, adminToken,
+	h.ask(t, "/api/tools/echo/call", `{"args":{},"target":{"device_id":"asleep"},"queue":{"ttl_ms":600000}}`,
+		adminToken,
 		trace)
 	wakePhone(t, h.url, "asleep", adminToken, echoTools, true)
 }

@@ -64,7 +64,8 @@ func TestToolsOfAnMCPServer(t *testing.T) {
 		upstream.CloseClientConnections()
 		upstream.Close()
 	})
-	url := start(t, farhand.Config{MCPServers: serversFile(t, upstream.URL), ToolNames: agent.PolicyRules{CallDeny: []string{"far__no*"}}})
+	url := start(t, farhand.Config{MCPServers: serversFile(t, upstream.URL),
+		ToolNames: agent.PolicyRules{CallDeny: []string{"far__no*"}}})
 	list := ""
 	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(list, "far__say"); {
 		if list = getText(t, url+"/api/tools?source_type=mcp"); time.Now().After(deadline) {

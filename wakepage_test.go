@@ -83,7 +83,8 @@ func TestPushOpensTheDevicePage(t *testing.T) {
 		return !strings.Contains(text, id)
 	})
 
-	status, answer := send(t, url+"/api/tools/battery/call", `{"target":{"device_id":"`+id+`"},"queue":{"ttl_ms":60000}}`, "")
+	status, answer := send(t, url+"/api/tools/battery/call", `{"target":{"device_id":"`+id+
+		`"},"queue":{"ttl_ms":60000}}`, "")
 	var queued struct {
 		CallID string `json:"call_id"`
 	}
@@ -92,7 +93,8 @@ func TestPushOpensTheDevicePage(t *testing.T) {
 	}
 	text := testkit.Receive(t, "the push", pushed)
 	var m struct{ Type string }
-	if err := json.Unmarshal([]byte(text), &m); err != nil || m.Type != "device.wake" || strings.Contains(text, "tools") {
+	if err := json.Unmarshal([]byte(text), &m); err != nil || m.Type != "device.wake" ||
+		strings.Contains(text, "tools") {
 		t.Errorf("push %s, %v", text, err)
 	}
 	b.deliver(text)

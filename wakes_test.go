@@ -67,7 +67,8 @@ func newSleeper(t *testing.T, gateway string) *sleeper {
 		if err == nil {
 			err = testkit.VerifyWebhook(wakeSecret, r.Header, body)
 		}
-		if err != nil || !strings.Contains(string(body), `"device_id":"phone"`) || strings.Contains(string(body), "look") {
+		if err != nil || !strings.Contains(string(body), `"device_id":"phone"`) ||
+			strings.Contains(string(body), "look") {
 			t.Errorf("push %s: %v", body, err)
 		}
 		s.pushes.Add(1)
@@ -76,7 +77,8 @@ func newSleeper(t *testing.T, gateway string) *sleeper {
 	}))
 	var err error
 	s.device, err = client.New(gateway, client.WithToken(pairToken), client.WithDevice("phone", "Phone", "test"),
-		client.WithTool(client.Tool{Name: "look"}, func(context.Context, client.Call) (any, error) { return "a cat", nil }),
+		client.WithTool(client.Tool{Name: "look"},
+			func(context.Context, client.Call) (any, error) { return "a cat", nil }),
 		client.WithWake(func(offer client.WakeOffer) *client.Wake {
 			if len(offer.Kinds) != 1 || offer.Kinds[0] != "webhook" {
 				t.Errorf("offered %+v", offer)
@@ -226,7 +228,8 @@ func TestWakesOverHTTP(t *testing.T) {
 	}
 	for _, bad := range []string{
 		`{}`, `{"kind":"pigeon"}`, `{"kind":"webhook"}`, `{"kind":"webhook","url":"ftp://example.com/"}`,
-		`{"kind":"webhook","url":"https://user:pass@example.com/"}`, `{"kind":"webhook","url":"https://169.254.169.254/"}`,
+		`{"kind":"webhook","url":"https://user:pass@example.com/"}`,
+		`{"kind":"webhook","url":"https://169.254.169.254/"}`,
 		`{"kind":"webhook","url":"https://example.com/","token":"x"}`, `{"kind":"fcm","token":"x"}`,
 		`{"kind":"webhook","url":"https://example.com/","min_interval_ms":10}`,
 		`{"kind":"webhook","url":"https://example.com/","quiet":{"from":"25:00","to":"07:00","zone":""}}`,

@@ -94,8 +94,9 @@ func TestADevicesQuestionIsAskedOnce(t *testing.T) {
 		"a model, device asks": {who: approver, model: true, asked: 1, got: []bool{false, true}},
 		"the approver's call":  {who: approver, level: "user_confirm", got: []bool{true}},
 		"granted before":       {who: caller, people: &deciders{always: true}, got: []bool{false, true}},
-		"denied for the device": {who: caller, people: &deciders{deny: true}, asked: 1, code: registry.CodeApprovalDenied,
-			got: []bool{false}},
+		"denied for the device": {who: caller, people: &deciders{deny: true}, asked: 1,
+			code: registry.CodeApprovalDenied,
+			got:  []bool{false}},
 		"the device insists": {who: caller, stubborn: true, asked: 1, code: registry.CodeApprovalDenied,
 			got: []bool{false, true}},
 	} {

@@ -214,7 +214,8 @@ func TestThePolicysRefusalOfARememberedRouteIsDecidedAnew(t *testing.T) {
 	everyone := spec("t", `{"type":"object"}`)
 	for _, now := range []registry.ToolSpec{admins, everyone} {
 		r := &fakeRouter{spec: now, remembered: &admins, result: registry.Result{Success: true}}
-		i := agent.NewInvoker(agent.Config{Router: r, CallLog: newCallLog(t), Policy: newPolicy(t, agent.PolicyRules{})})
+		i := agent.NewInvoker(agent.Config{Router: r, CallLog: newCallLog(t),
+			Policy: newPolicy(t, agent.PolicyRules{})})
 		_, err := i.Invoke(t.Context(), agent.Request{Tool: "t", Model: true, Caller: auth.Identity{Admin: true}})
 		if now.SecurityLevel == registry.SecurityAdminOnly {
 			wantCode(t, err, registry.CodePolicyDenied)

@@ -135,10 +135,11 @@ func TestLocalOutputIsChecked(t *testing.T) {
 	} {
 		s := spec("t", "")
 		s.OutputSchema = json.RawMessage(tt.schema)
-		out, err := h.call(t.Context(), localTool{s, func(ctx context.Context, _ json.RawMessage) (registry.Result, error) {
-			agent.ReportLost(ctx, "Something is lost.")
-			return registry.NewResult(true, tt.output, ""), nil
-		}})
+		out, err := h.call(t.Context(), localTool{s,
+			func(ctx context.Context, _ json.RawMessage) (registry.Result, error) {
+				agent.ReportLost(ctx, "Something is lost.")
+				return registry.NewResult(true, tt.output, ""), nil
+			}})
 		found := out.Result.Violations
 		if err != nil || !strings.HasPrefix(out.Result.Output, "[Something is lost.]") {
 			t.Errorf("%s: %.80q, %v", name, out.Result.Output, err)

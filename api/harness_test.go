@@ -122,8 +122,8 @@ func (f *fleet) open(p *routing.Pod, store registry.Store, s setup) *pod {
 	cfg := api.Config{
 		Pod: p.ID(), Version: "1.2.3",
 		Invoker: invoker, Approvals: keeper,
-		Calls: p.Calls, Directory: store, AuditLog: store, Credentials: store, Usage: store, Kicker: p.Hub, Defaults: store,
-		Policy: policy, Auth: auth.NewStaticToken(token),
+		Calls: p.Calls, Directory: store, AuditLog: store, Credentials: store, Usage: store, Kicker: p.Hub,
+		Defaults: store, Policy: policy, Auth: auth.NewStaticToken(token),
 		Origins:       origins,
 		Conversations: store, Turns: p.Turns, History: p.History, Ready: p.Ready, States: store,
 		MaxCallTimeout: time.Minute,

@@ -35,7 +35,8 @@ func TestLookAlikesOverHTTP(t *testing.T) {
 		t.Fatalf("waiting: %+v", waiting)
 	}
 	want("in the list", waiting[0], imitation, "cam-1", "foreign")
-	looked := f.as("ann", request{method: http.MethodPost, path: "/api/pairings", body: `{"code":"` + asked.Code + `"}`})
+	looked := f.as("ann", request{method: http.MethodPost, path: "/api/pairings", body: `{"code":"` +
+		asked.Code + `"}`})
 	want("by its code", decode[row](looked, 200), imitation, "cam-1", "foreign")
 	f.as("ann", request{method: http.MethodPost, path: "/api/pairings",
 		body: `{"code":"` + asked.Code + `","decision":"approve"}`}).want(http.StatusOK)
@@ -62,7 +63,8 @@ func TestLookAlikesOverHTTP(t *testing.T) {
 	id := f.waiting("ann", 1)[0].ID
 	questions := decode[struct{ Approvals []row }](f.as("ann", request{path: "/api/approvals"}), 200).Approvals
 	want("a question", questions[0], "CAM-1", imitation, "")
-	want("a question, alone", decode[row](f.as("ann", request{path: "/api/approvals/" + id}), 200), "CAM-1", imitation, "")
+	want("a question, alone", decode[row](f.as("ann", request{path: "/api/approvals/" + id}), 200),
+		"CAM-1", imitation, "")
 	f.decide("ann", id, deny, 0).want(http.StatusOK)
 	wantProblem(<-ended, 403, registry.CodeApprovalDenied)
 }

@@ -14,7 +14,8 @@ func TestWrongFieldsAreNamed(t *testing.T) {
 		return err
 	}
 	tools := func(body string) error {
-		_, err := readRequest[wire.ToolDecision]([]byte(body), map[string]string{"approve": "a list", "reject": "a list"})
+		_, err := readRequest[wire.ToolDecision]([]byte(body),
+			map[string]string{"approve": "a list", "reject": "a list"})
 		return err
 	}
 	for _, c := range []struct {

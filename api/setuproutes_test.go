@@ -69,7 +69,8 @@ func TestSetupCodesOverHTTP(t *testing.T) {
 		}
 	}
 	for body, status := range map[string]int{
-		`{"url":"ftp://gateway.example"}`: http.StatusBadRequest, `{"url":"wss://u:p@gateway.example"}`: http.StatusBadRequest,
+		`{"url":"ftp://gateway.example"}`:      http.StatusBadRequest,
+		`{"url":"wss://u:p@gateway.example"}`:  http.StatusBadRequest,
 		`{"url":"wss://gateway.example/?a=b"}`: http.StatusBadRequest, `{"url":"ws:x"}`: http.StatusBadRequest,
 		`{"tools":["a b"]}`: http.StatusBadRequest, `{"user":"bob"}`: http.StatusForbidden,
 		`{"other":1}`: http.StatusBadRequest, `{"tools":7}`: http.StatusBadRequest,
@@ -80,7 +81,8 @@ func TestSetupCodesOverHTTP(t *testing.T) {
 		}
 	}
 	off := newNodeFleet(t, "")
-	if r := off.as("ann", request{method: http.MethodPost, path: "/api/pairings/setup"}); r.status != http.StatusNotFound {
+	if r := off.as("ann", request{method: http.MethodPost,
+		path: "/api/pairings/setup"}); r.status != http.StatusNotFound {
 		t.Errorf("without nodes: %d %s", r.status, r.body)
 	}
 }
@@ -92,7 +94,8 @@ func TestImportOverHTTP(t *testing.T) {
 		return f.as(who, request{method: http.MethodPost, path: "/api/devices/import", body: body})
 	}
 	node := func(key, token string) string {
-		return `{"public_key":"` + key + `","token_sha256":"` + auth.SecretDigest(token) + `","name":"Desk","tools":["run"]}`
+		return `{"public_key":"` + key + `","token_sha256":"` + auth.SecretDigest(token) +
+			`","name":"Desk","tools":["run"]}`
 	}
 	another := base64.RawURLEncoding.EncodeToString(make([]byte, 32))
 	send("ann", `{"nodes":[`+node(publicKey, "a")+`]}`).want(http.StatusForbidden)

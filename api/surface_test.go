@@ -134,7 +134,8 @@ func TestTheIndex(t *testing.T) {
 				}
 				continue
 			}
-			if i := decode[wire.Index](r, 200); i.Version != "1.2.3" || i.Console != console || i.OpenAPI != "/openapi.json" {
+			if i := decode[wire.Index](r, 200); i.Version != "1.2.3" || i.Console != console ||
+				i.OpenAPI != "/openapi.json" {
 				t.Errorf("%+v", i)
 			}
 		}
@@ -143,7 +144,8 @@ func TestTheIndex(t *testing.T) {
 
 func TestUnknownPathsAndMethods(t *testing.T) {
 	f := newFleet(t, setup{})
-	for _, path := range []string{"/console/", "/api", "/api/", "/api/tools/", "/api/nothing", "/API/tools", "//api/tools",
+	for _, path := range []string{"/console/", "/api", "/api/", "/api/tools/", "/api/nothing",
+		"/API/tools", "//api/tools",
 		"/api/tools/x", "/api/sessions/a%2Fb", "/index.html"} {
 		wantProblem(f.get(path), 404, registry.CodeNotFound)
 	}

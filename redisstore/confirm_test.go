@@ -21,8 +21,8 @@ func TestReplicasConfirm(t *testing.T) {
 	ctx := context.Background()
 	record := func(id string, state registry.State) registry.Record {
 		return registry.Record{
-			Tenant: "t", CallID: id, Tool: "tool", SessionID: "s", Mode: registry.ModeAsync, State: state, TimeoutMS: 60_000,
-			HoldMS: 60_000, Pod: "p",
+			Tenant: "t", CallID: id, Tool: "tool", SessionID: "s", Mode: registry.ModeAsync, State: state,
+			TimeoutMS: 60_000, HoldMS: 60_000, Pod: "p",
 		}
 	}
 	none := registry.QueueBound{Calls: 10, Bytes: 1 << 20}
@@ -73,7 +73,8 @@ func TestReplicasConfirm(t *testing.T) {
 	servers.Promoted()
 	promoted := storeOn(t, Options{URL: servers.Masters[0].URL(), Limits: registry.Limits{Retention: time.Hour}})
 	for id, want := range map[string]registry.State{
-		"create-again-new": registry.StateAccepted, "deliver": registry.StateDelivered, "cancel": registry.StateCancelled,
+		"create-again-new": registry.StateAccepted, "deliver": registry.StateDelivered,
+		"cancel": registry.StateCancelled,
 	} {
 		if rec := must[registry.Record](t)(promoted.ReadCall(ctx, "t", id)); rec.State != want {
 			t.Errorf("after the failover, %s is %s", id, rec.State)

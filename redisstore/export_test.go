@@ -73,7 +73,8 @@ func appendAudit(t *testing.T, s *Store, n int) {
 func auditLines(t *testing.T, s *Store) (n int) {
 	t.Helper()
 	for before := ""; ; {
-		page, next, err := s.ReadAudit(context.Background(), registry.AuditQuery{Tenant: tenant, Before: before, Limit: 500})
+		page, next, err := s.ReadAudit(context.Background(),
+			registry.AuditQuery{Tenant: tenant, Before: before, Limit: 500})
 		if err != nil {
 			t.Fatal(err)
 		}

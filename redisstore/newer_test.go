@@ -86,16 +86,21 @@ func newerCases() []newerCase {
 				return err
 			},
 			"claim": func(f *newerFixture) error {
-				_, err := f.s.Claim(f.ctx, registry.Session{Key: key, Pod: "q", Generation: registry.AnyHolder, UserID: "user"})
+				_, err := f.s.Claim(f.ctx, registry.Session{Key: key, Pod: "q", Generation: registry.AnyHolder,
+					UserID: "user"})
 				return err
 			},
 			"release": func(f *newerFixture) error {
 				_, err := f.s.Release(f.ctx, f.sess, time.Second)
 				return err
 			},
-			"update":  func(f *newerFixture) error { return f.s.Update(f.ctx, f.sess) },
-			"restore": func(f *newerFixture) error { _, err := f.s.Restore(f.ctx, registry.Entry{Session: f.sess}); return err },
-			"tools":   func(f *newerFixture) error { return f.s.SetTools(f.ctx, f.sess, nil) },
+			"update": func(f *newerFixture) error { return f.s.Update(f.ctx, f.sess) },
+			"restore": func(f *newerFixture) error {
+				_,
+					err := f.s.Restore(f.ctx, registry.Entry{Session: f.sess})
+				return err
+			},
+			"tools": func(f *newerFixture) error { return f.s.SetTools(f.ctx, f.sess, nil) },
 		}, quiet: []string{"list", "sweep"}},
 		{kind: redisconn.FormToolSet, write: func(f *newerFixture) string {
 			return f.prefix(setKey(tenant, newToolSet([]registry.ToolSpec{spec(f, "camera", "x")}).hash))
@@ -164,7 +169,8 @@ func newerCases() []newerCase {
 			return placeKey(place)
 		}, use: map[string]func(f *newerFixture) error{
 			"claim": func(f *newerFixture) error {
-				_, err := f.s.conn.Eval(f.ctx, scriptPlaceClaim, []string{placeKey(place)}, 1000, "q", "files", 0, "1", 0, "1", "1")
+				_, err := f.s.conn.Eval(f.ctx, scriptPlaceClaim, []string{placeKey(place)}, 1000, "q", "files", 0,
+					"1", 0, "1", "1")
 				return err
 			},
 			"refresh": func(f *newerFixture) error {
@@ -216,7 +222,8 @@ func newerCases() []newerCase {
 		}}, quiet: []string{"list"}},
 		{kind: redisconn.FormDocument, write: func(f *newerFixture) string {
 			docs := f.s.Documents()
-			must[documents.Written](f)(documents.Commit(f.ctx, docs, space, documents.Put("d", []byte("{}"), time.Minute)))
+			must[documents.Written](f)(documents.Commit(f.ctx, docs, space,
+				documents.Put("d", []byte("{}"), time.Minute)))
 			f.do("HSET", documentKey(space, "d"), "f", "99")
 			return documentKey(space, "d")
 		}, use: map[string]func(f *newerFixture) error{

@@ -41,7 +41,8 @@ func benchmarkQueue(b *testing.B, devices int) {
 	known, tools := sleeping.New(s.Documents()), distinctSpecs(b, 5)
 	q.report("remember", devices, func(i int) error {
 		return known.RememberDevices(ctx, []registry.DeviceMemory{{
-			KnownDevice: registry.KnownDevice{Session: q.session(i), Tools: tools, LastSeen: time.Now()}, Life: time.Hour,
+			KnownDevice: registry.KnownDevice{Session: q.session(i), Tools: tools, LastSeen: time.Now()},
+			Life:        time.Hour,
 		}})
 	})
 	b.ReportMetric(float64(usedMemory(b, s)-memory)/float64(devices), "B/device")

@@ -51,8 +51,8 @@ func TestQueuesLeaveNothingBehind(t *testing.T) {
 	var after int64
 	for i := range 300 {
 		c := registry.QueuedCall{
-			Tenant: tenant, CallID: fmt.Sprint(i), Device: fmt.Sprintf("udevice-%d", i), Identity: fmt.Sprintf("user-%d", i),
-			Request: []byte("{}"),
+			Tenant: tenant, CallID: fmt.Sprint(i), Device: fmt.Sprintf("udevice-%d", i),
+			Identity: fmt.Sprintf("user-%d", i), Request: []byte("{}"),
 		}
 		_, _, err := s.Enqueue(ctx, c, time.Minute, registry.QueueBounds{Device: bound, Identity: bound, Tenant: bound})
 		if err != nil {
@@ -121,8 +121,9 @@ func TestKnownDevicesLeaveTheirFormerIndexes(t *testing.T) {
 	remember := func(n int) error {
 		return stores[n%2].RememberDevices(ctx, []registry.DeviceMemory{{Life: time.Hour, KnownDevice: registry.KnownDevice{
 			Session: registry.Session{
-				Key: registry.Key{Tenant: tenant, Session: fmt.Sprintf("s%d", n)}, DeviceID: "phone", UserID: "ann", Bound: true,
-				Labels: map[string]string{"n": strconv.Itoa(n), fmt.Sprintf("n%d", n): "x", "site": "vienna"},
+				Key: registry.Key{Tenant: tenant, Session: fmt.Sprintf("s%d", n)}, DeviceID: "phone",
+				UserID: "ann", Bound: true, Labels: map[string]string{"n": strconv.Itoa(n), fmt.Sprintf("n%d", n): "x",
+					"site": "vienna"},
 			},
 			Tools: distinctSpecs(t, 2), LastSeen: time.Now(),
 		}}})
@@ -171,7 +172,8 @@ func TestADeviceTakesItsShareOfKnownTools(t *testing.T) {
 		}}}); err != nil {
 			t.Fatal(err)
 		}
-		found, _, err := known.KnownDevices(ctx, registry.KnownQuery{Tenant: tenant, Target: registry.Target{DeviceID: id}})
+		found, _, err := known.KnownDevices(ctx, registry.KnownQuery{Tenant: tenant,
+			Target: registry.Target{DeviceID: id}})
 		if err != nil || len(found) != 1 {
 			t.Fatalf("%s: %v, %+v", id, err, found)
 		}
@@ -179,7 +181,8 @@ func TestADeviceTakesItsShareOfKnownTools(t *testing.T) {
 	}
 	large := func(name string) registry.ToolSpec { // of more than a 64th of what the tenant may have
 		return registry.ToolSpec{
-			Name: name, Description: strings.Repeat("x", registry.MaxKnownTools/64), Parameters: []byte(`{"type":"object"}`),
+			Name: name, Description: strings.Repeat("x", registry.MaxKnownTools/64),
+			Parameters: []byte(`{"type":"object"}`),
 		}
 	}
 	for n := range 6 {
@@ -203,7 +206,8 @@ func TestADeviceTakesItsShareOfKnownTools(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range both { // a set has one name, so both find what one of them stored
-		found, _, err := again.KnownDevices(ctx, registry.KnownQuery{Tenant: tenant, Target: registry.Target{DeviceID: id}})
+		found, _, err := again.KnownDevices(ctx, registry.KnownQuery{Tenant: tenant,
+			Target: registry.Target{DeviceID: id}})
 		if err != nil || len(found) != 1 || len(found[0].Tools) != 1 {
 			t.Errorf("in one batch, %s: %v, %+v", id, err, found)
 		}
@@ -214,7 +218,8 @@ func TestADeviceTakesItsShareOfKnownTools(t *testing.T) {
 func TestALargeSetOfToolsIsRenewed(t *testing.T) {
 	s, ctx := storeOn(t, Options{}), context.Background()
 	tools := []registry.ToolSpec{{
-		Name: "large", Description: strings.Repeat("x", registry.MaxKnownTools/24), Parameters: []byte(`{"type":"object"}`),
+		Name: "large", Description: strings.Repeat("x", registry.MaxKnownTools/24),
+		Parameters: []byte(`{"type":"object"}`),
 	}}
 	of := registry.Session{Key: registry.Key{Tenant: tenant, Session: "s"}, DeviceID: "d", UserID: "u", Bound: true}
 	for _, life := range []time.Duration{time.Hour, 10 * time.Hour} { // the second outlives what is stored

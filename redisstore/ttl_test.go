@@ -123,7 +123,8 @@ func longestLife(key string) time.Duration {
 		strings.HasSuffix(key, "}:draft"), strings.HasSuffix(key, "}:trail"), strings.Contains(key, ":chats}"):
 		return 24 * time.Hour
 	case strings.Contains(key, ":credentials}"), strings.Contains(key, ":credentials/"),
-		strings.Contains(key, ":devicetools/"), strings.Contains(key, ":waitingtools}"), strings.Contains(key, "{:wakes}"):
+		strings.Contains(key, ":devicetools/"), strings.Contains(key, ":waitingtools}"),
+		strings.Contains(key, "{:wakes}"):
 		return registry.CredentialIdle
 	case key == changesKey, key == lastChangeKey, strings.Contains(key, ":revoked}:"):
 		return registry.DefaultChangeTTL

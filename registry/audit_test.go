@@ -104,8 +104,8 @@ func FuzzParseAuditID(f *testing.F) {
 // A query selects by every field that it names.
 func TestAuditQueryMatches(t *testing.T) {
 	line := AuditEntry{
-		Actor: AuditActor{User: "ann", Credential: "key"}, Action: "call", Outcome: AuditAllowed, Tool: "t", SessionID: "s",
-		CallID: "c",
+		Actor: AuditActor{User: "ann", Credential: "key"}, Action: "call", Outcome: AuditAllowed,
+		Tool: "t", SessionID: "s", CallID: "c",
 	}
 	for query, want := range map[AuditQuery]bool{
 		{}:                                true,

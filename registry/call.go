@@ -175,8 +175,8 @@ type CallStore interface {
 	// the pods to wake. It fails with CodeCallNotFound if there is no such record.
 	//
 	// For an answer (EventSucceed, EventFail), c.Session must be the call's session and the call's proof one of
-	// c.Proofs, unless c.Here is set. Otherwise it fails with CodeCallNotFound. With c.Reported, an end that does not apply
-	// because the record already has the answer marks that answer as late.
+	// c.Proofs, unless c.Here is set. Otherwise it fails with CodeCallNotFound. With c.Reported, an end that does not
+	// apply because the record already has the answer marks that answer as late.
 	MoveCall(ctx context.Context, tenant, callID string, e Event, c Change) (moved Moved, err error)
 
 	// BeginCall starts a waiting call on a pod, in state accepted, and sets its deadline to the store's now plus

@@ -41,8 +41,8 @@ func TestEveryViewHasAnAddress(t *testing.T) {
 	for path, want := range map[string]int{
 		"/console/": 200, "/console/devices/phone%2F1": 200, "/console/calls/x?state=failed": 200, "/console": 308,
 		"/device": 200, "/device/x": 404, "/device/canvas": 200, "/sw.js": 200,
-		"/device.webmanifest": 200, "/icon-192.png": 200, "/assets/none.js": 404, "/assets/..%2Fconsole%2Findex.html": 404,
-		"/icon.svg":     200,
+		"/device.webmanifest": 200, "/icon-192.png": 200, "/assets/none.js": 404,
+		"/assets/..%2Fconsole%2Findex.html": 404, "/icon.svg": 200,
 		"/package.json": 404, "/assets/": 404,
 	} {
 		w := get(t, pages, "GET", path)
@@ -68,7 +68,8 @@ func TestHeaders(t *testing.T) {
 	for _, path := range []string{"/console/", "/device", asset, "/icon.svg"} {
 		h := get(t, pages, "GET", path).Header()
 		for name, want := range map[string]string{
-			"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cross-Origin-Resource-Policy": "same-origin",
+			"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+			"Cross-Origin-Resource-Policy": "same-origin",
 		} {
 			if h.Get(name) != want {
 				t.Errorf("%s: %s is %q", path, name, h.Get(name))
@@ -76,8 +77,8 @@ func TestHeaders(t *testing.T) {
 		}
 		policy := h.Get("Content-Security-Policy")
 		for _, rule := range []string{
-			"default-src 'none'", "script-src 'self';", "style-src 'self';", "frame-ancestors 'none'", "base-uri 'none'",
-			"require-trusted-types-for 'script'",
+			"default-src 'none'", "script-src 'self';", "style-src 'self';", "frame-ancestors 'none'",
+			"base-uri 'none'", "require-trusted-types-for 'script'",
 		} {
 			if !strings.Contains(policy, rule) {
 				t.Errorf("%s: the policy has no %s", path, rule)
@@ -88,7 +89,8 @@ func TestHeaders(t *testing.T) {
 		}
 	}
 	console, device := get(t, pages, "GET", "/console/").Header(), get(t, pages, "GET", "/device").Header()
-	if p := console.Get("Permissions-Policy"); !strings.Contains(p, "camera=()") || !strings.Contains(p, "microphone=()") {
+	if p := console.Get("Permissions-Policy"); !strings.Contains(p, "camera=()") ||
+		!strings.Contains(p, "microphone=()") {
 		t.Errorf("the console may use %s", p)
 	}
 	if p := device.Get("Permissions-Policy"); !strings.Contains(p, "camera=(self)") {
@@ -114,7 +116,8 @@ func TestConsoleMayReachTheProvider(t *testing.T) {
 	before := get(t, pages, "GET", "/console/").Header()
 	origin = "https://id.example.com"
 	console := get(t, pages, "GET", "/console/calls", "If-None-Match: "+before.Get("ETag"))
-	policy := strings.Replace(before.Get("Content-Security-Policy"), "connect-src 'self'", "connect-src 'self' "+origin, 1)
+	policy := strings.Replace(before.Get("Content-Security-Policy"), "connect-src 'self'",
+		"connect-src 'self' "+origin, 1)
 	if got := console.Header().Get("Content-Security-Policy"); console.Code != 200 || got != policy {
 		t.Errorf("%d, %s", console.Code, got)
 	}
@@ -133,7 +136,8 @@ func TestCanvasIsSandboxed(t *testing.T) {
 	pages := web.New(nil)
 	frame := get(t, pages, "GET", "/device/canvas")
 	policy := frame.Header().Get("Content-Security-Policy")
-	for _, rule := range []string{"sandbox allow-scripts allow-forms;", "default-src 'none'", "frame-ancestors 'self'"} {
+	for _, rule := range []string{"sandbox allow-scripts allow-forms;", "default-src 'none'",
+		"frame-ancestors 'self'"} {
 		if !strings.Contains(policy, rule) {
 			t.Errorf("the policy has no %s: %s", rule, policy)
 		}
@@ -141,7 +145,8 @@ func TestCanvasIsSandboxed(t *testing.T) {
 	if strings.Contains(policy, "allow-same-origin") || strings.Contains(policy, "connect-src") {
 		t.Errorf("the policy: %s", policy)
 	}
-	if p := frame.Header().Get("Permissions-Policy"); strings.Contains(p, "(self)") || !strings.Contains(p, "camera=()") {
+	if p := frame.Header().Get("Permissions-Policy"); strings.Contains(p, "(self)") ||
+		!strings.Contains(p, "camera=()") {
 		t.Errorf("the canvas may use %s", p)
 	}
 	for _, asset := range regexp.MustCompile(`/assets/[\w.-]+`).FindAllString(frame.Body.String(), -1) {
@@ -149,7 +154,8 @@ func TestCanvasIsSandboxed(t *testing.T) {
 			t.Errorf("%s cannot be loaded: %v", asset, h)
 		}
 	}
-	if own := get(t, pages, "GET", "/device").Header().Get("Content-Security-Policy"); !strings.Contains(own, "frame-src 'self'") {
+	if own := get(t, pages, "GET", "/device").Header().Get("Content-Security-Policy"); !strings.Contains(own,
+		"frame-src 'self'") {
 		t.Errorf("the device page cannot frame the canvas: %s", own)
 	}
 }

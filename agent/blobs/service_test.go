@@ -173,8 +173,9 @@ func TestUploadsThatDoNotFit(t *testing.T) {
 		registry.CodeInvalidRequest)
 	wantCode(t, "after it", s.receive(t.Context(), secret, "hello"), registry.CodeNotFound)
 	wantFiles(t, folder, 0)
-	_, err := s.Reserve(t.Context(), key, registry.BlobOwner{}, "c1", registry.Part{Type: registry.PartFile, MIMEType: "a/b",
-		Size: DefaultMaxUpload + 1}, time.Minute)
+	_, err := s.Reserve(t.Context(), key, registry.BlobOwner{}, "c1",
+		registry.Part{Type: registry.PartFile, MIMEType: "a/b",
+			Size: DefaultMaxUpload + 1}, time.Minute)
 	wantCode(t, "too large", err, registry.CodePayloadTooLarge)
 }
 

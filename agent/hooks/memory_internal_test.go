@@ -16,7 +16,8 @@ func TestMemoryOfAnAnswer(t *testing.T) {
 		"parts":      `{"decision":"modify","result":{"parts":[` + strings.Repeat(`{},`, length/3) + `{}]}}`,
 		"members":    `{"decision":"modify","result":{"structured":{` + strings.Repeat(`"":1,`, length/5) + `"a":1}}}`,
 		"structured": `{"decision":"modify","result":{"structured":[` + strings.Repeat(`0,`, length/2) + `0]}}`,
-		"sizes":      `{"decision":"modify","result":{"parts":[{"index":0,"size":[` + strings.Repeat(`0,`, length/2) + `0]}]}}`,
+		"sizes": `{"decision":"modify","result":{"parts":[{"index":0,"size":[` + strings.Repeat(`0,`, length/2) +
+			`0]}]}}`,
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)

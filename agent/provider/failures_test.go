@@ -71,7 +71,8 @@ func TestAnswersAskForRoom(t *testing.T) {
 		}
 		_, err := openAI(s).Generate(deadline(t), r, nil)
 		e, ok := errors.AsType[*provider.Error](err)
-		if !ok || asked <= 500<<10 || asked > 700<<10 || len(s.Requests()) != 1 || !strings.Contains(e.Message, "room") {
+		if !ok || asked <= 500<<10 || asked > 700<<10 || len(s.Requests()) != 1 ||
+			!strings.Contains(e.Message, "room") {
 			t.Errorf("%s: %v, %d bytes, %d requests", name, err, asked, len(s.Requests()))
 		}
 	}

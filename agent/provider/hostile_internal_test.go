@@ -76,7 +76,8 @@ func TestAnInputCountsOnce(t *testing.T) {
 		"event: message_delta\n" + `data: {"type":"message_delta","delta":{"stop_reason":"tool_use"}}` + "\n\n"
 	m := NewAnthropic(Config{Name: "m", MaxBytes: limit, HTTPClient: &http.Client{Transport: roundTrip(
 		func(r *http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(strings.NewReader(stream))}, nil
+			return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(strings.NewReader(stream))},
+				nil
 		})}})
 	a, err := m.Generate(t.Context(), Request{Messages: []Message{{Role: RoleUser, Content: "hi"}}}, nil)
 	if err != nil || len(a.Message.ToolCalls) != 1 || a.Message.ToolCalls[0].Args != input {

@@ -15,7 +15,8 @@ func TestEntriesOfAFullFolder(t *testing.T) {
 	const names = 20_000
 	dir := t.TempDir()
 	for i := range names {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("a-name-that-is-not-short-%08d", i)), nil, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("a-name-that-is-not-short-%08d", i)), nil,
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -208,7 +208,8 @@ func TestAnswersOfATenantLeaveRoomForOthers(t *testing.T) {
 	for _, n := range []int{100, 5 << 10, 500 << 10} {
 		pool := fmt.Sprintf("outputs being checked (decoded bytes), %d bytes each", n)
 		honest = append(honest, testkit.Alone(t, pool, func() error {
-			if found := s.CheckOutput(t.Context(), "honest", []byte(`{"type":"string"}`), answerOf(n)); len(found) != 1 {
+			if found := s.CheckOutput(t.Context(), "honest", []byte(`{"type":"string"}`),
+				answerOf(n)); len(found) != 1 {
 				return fmt.Errorf("it was not checked: %+v", found)
 			}
 			return nil

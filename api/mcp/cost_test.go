@@ -91,7 +91,8 @@ type fleet struct{ nothing }
 func (*fleet) List(context.Context, registry.Query) (entries []registry.Entry, next *registry.Cursor, err error) {
 	for i := range 100 {
 		entries = append(entries, registry.Entry{Session: registry.Session{
-			Key: registry.Key{Tenant: registry.DefaultTenant, Session: fmt.Sprint("session-", i)}, DeviceName: "Pixel 8",
+			Key:        registry.Key{Tenant: registry.DefaultTenant, Session: fmt.Sprint("session-", i)},
+			DeviceName: "Pixel 8",
 		}})
 	}
 	return entries, nil, nil

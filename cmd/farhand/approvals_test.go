@@ -217,7 +217,8 @@ func TestApproveCommand(t *testing.T) {
 	if a := <-ended; !a.Success || !strings.Contains(said, "granted until") {
 		t.Errorf("allow: %s; %+v", said, a)
 	}
-	if again := approve("deny", id); !strings.Contains(again, "allowed") || !strings.Contains(again, "already decided") {
+	if again := approve("deny", id); !strings.Contains(again, "allowed") ||
+		!strings.Contains(again, "already decided") {
 		t.Errorf("deny: %s", again)
 	}
 	if a := <-call("1"); !a.Success { // as granted

@@ -46,7 +46,8 @@ func honestReads(url string) []honestAsk {
 		{"export", []honestStep{askGet(url + "/api/audit?format=jsonl&limit=1")}},
 		{"usage", []honestStep{askGet(url + "/api/usage")}},
 		{"explain", []honestStep{askPost(url+"/api/policy/explain", `{"tool":"echo"}`)}},
-		{"events", []honestStep{{Method: http.MethodGet, URL: url + "/api/events", Status: http.StatusOK, Leaves: true}}},
+		{"events", []honestStep{{Method: http.MethodGet, URL: url + "/api/events", Status: http.StatusOK,
+			Leaves: true}}},
 		{"device", []honestStep{{Method: http.MethodGet, URL: url + "/ws/chat?session_id=honest-{{n}}",
 			Status: http.StatusSwitchingProtocols, Leaves: true, Header: map[string]string{
 				"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
@@ -59,7 +60,8 @@ func honestCalls(url string) []honestAsk {
 	session := url + "/api/sessions/honest"
 	mcp := askPost(url+"/mcp/sessions/honest",
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x"}}}`)
-	mcp.Header = map[string]string{"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
+	mcp.Header = map[string]string{"Accept": "application/json, text/event-stream",
+		"MCP-Protocol-Version": "2025-06-18"}
 	completion := askPost(url+"/v1/chat/completions", `{"model":"farhand","messages":[{"role":"user","content":"go"}]}`)
 	completion.Header = map[string]string{"X-Farhand-Session": "honest"}
 	return []honestAsk{
@@ -98,7 +100,8 @@ func honestWaits(url string) []honestAsk {
 			askPost(url+"/pair/status", `{"secret":"{{secret}}"}`), // which leaves the place of the request
 			{Method: http.MethodDelete, URL: url + "/api/devices/{{device_id}}"}}},
 		{"upload", []honestStep{
-			askPost(url+"/api/uploads", `{"size":1,"sha256":"`+hex.EncodeToString(sum[:])+`","mime_type":"text/plain"}`),
+			askPost(url+"/api/uploads", `{"size":1,"sha256":"`+hex.EncodeToString(sum[:])+
+				`","mime_type":"text/plain"}`),
 			{Method: http.MethodPut, URL: url + "{{url}}", Body: "x",
 				Header: map[string]string{"Content-Type": "text/plain"}}}},
 	}

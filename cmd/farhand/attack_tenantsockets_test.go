@@ -109,7 +109,8 @@ func (e *tenantAttack) stallUploads(ctx context.Context, key, url string) {
 			continue
 		}
 		stop := context.AfterFunc(ctx, func() { conn.Close() })
-		fmt.Fprintf(conn, "PUT %s HTTP/1.1\r\nHost: pod\r\nContent-Type: a/b\r\nContent-Length: %d\r\n\r\nx", path, size)
+		fmt.Fprintf(conn, "PUT %s HTTP/1.1\r\nHost: pod\r\nContent-Type: a/b\r\nContent-Length: %d\r\n\r\nx", path,
+			size)
 		_, _ = io.Copy(io.Discard, conn)
 		stop()
 		conn.Close()

@@ -92,7 +92,8 @@ func TestHostileTextsRunNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := &hostileStage{texts: texts}
-	h.url = startPod(t, append(agentSettings(providerOpenAI, scripted.OpenAIFunc(t, h.model)), "FARHAND_MAX_SCHEMA=512KiB",
+	h.url = startPod(t, append(agentSettings(providerOpenAI, scripted.OpenAIFunc(t, h.model)),
+		"FARHAND_MAX_SCHEMA=512KiB",
 		"FARHAND_PAIRING=open", "FARHAND_POLICY_FILE="+file, "FARHAND_MAX_TOOLS=5000", "FARHAND_MAX_TOOL_BYTES=8MiB",
 		"FARHAND_MAX_OUTPUT=16MiB", hostileUpstream(t, texts))...).url
 	connectHostile(t, h.url, texts)
@@ -102,7 +103,8 @@ func TestHostileTextsRunNothing(t *testing.T) {
 		do   func()
 	}{
 		{"devices, tools and calls", h.devices}, {"approvals", h.approvals}, {"access", h.access}, {"chat", h.chat},
-		{"tools that are traps", h.traps}, {"MCP servers", h.mcpServers}, {"large lists and results", h.large}, {"what runs is noticed", h.noticed},
+		{"tools that are traps", h.traps}, {"MCP servers", h.mcpServers}, {"large lists and results", h.large},
+		{"what runs is noticed", h.noticed},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { h.TB = t; step.do(); h.quiet() }) {
 			t.Fatal("the other steps need this one")
@@ -221,7 +223,8 @@ func (h *hostileStage) approvals() {
 func (h *hostileStage) access() {
 	for i := range 3 {
 		status, raw := request(h, http.MethodPost, h.url+"/pair", fmt.Sprintf(
-			`{"device_id":%s,"device_name":%s,"platform":%s,"tools":["x"]}`, quoted(fmt.Sprint("pair ", i, h.texts[i])), quoted(h.texts[i+1]), quoted(h.texts[i+2])))
+			`{"device_id":%s,"device_name":%s,"platform":%s,"tools":["x"]}`, quoted(fmt.Sprint("pair ", i, h.texts[i])),
+			quoted(h.texts[i+1]), quoted(h.texts[i+2])))
 		if status != http.StatusCreated {
 			h.Fatal(status, string(raw))
 		}
@@ -232,8 +235,8 @@ func (h *hostileStage) access() {
 	h.see("Tools it may offer")
 	h.inert()
 	for _, view := range []string{
-		"/access/devices", "/access/keys", "/access/policy", "/access/audit", "/access/usage", "/operate/pods", "/operate/checks",
-		"/tools", "/devices/%2525zz", "/calls/%25", "/chat/%25",
+		"/access/devices", "/access/keys", "/access/policy", "/access/audit", "/access/usage", "/operate/pods",
+		"/operate/checks", "/tools", "/devices/%2525zz", "/calls/%25", "/chat/%25",
 	} {
 		h.view(view)
 		h.until(view, `document.querySelector("main.view").innerText.length > 20 && !document.querySelector(".loading")`)
@@ -248,13 +251,15 @@ func (h *hostileStage) access() {
 func bombs() map[string]string {
 	deep := strings.Repeat
 	return map[string]string{
-		"quotes": deep(">", 20_000), "brackets": deep("[", 20_000), "stars": deep("*a ", 20_000), "code": deep("`a``", 10_000),
-		"lists": deep("- ", 10_000), "links": deep("[a](", 10_000), "pictures": deep("![a](https://mallory.example/", 2000),
-		"underscores": deep("_a__", 10_000), "tables": "|" + deep("a|", 5000) + "\n|" + deep("-|", 5000), "angles": deep("<", 40_000),
-		"wide table": deep("|a", 5000) + "\n" + deep("|-", 5000) + "\n" + deep("|\n", 5000),
+		"quotes": deep(">", 20_000), "brackets": deep("[", 20_000), "stars": deep("*a ", 20_000),
+		"code": deep("`a``", 10_000), "lists": deep("- ", 10_000), "links": deep("[a](", 10_000),
+		"pictures": deep("![a](https://mallory.example/", 2000), "underscores": deep("_a__", 10_000), "tables": "|" +
+			deep("a|", 5000) + "\n|" + deep("-|", 5000), "angles": deep("<", 40_000), "wide table": deep("|a", 5000) +
+			"\n" + deep("|-", 5000) + "\n" + deep("|\n", 5000),
 		"addresses": "![x](https://mallory.example/a.png) ![y][z] <https://mallory.example/b> www.mallory.example\n\n" +
-			"[z]: https://mallory.example/c.png\n[a](javascript:alert(1)) [b](data:text/html,x) [c](JaVaScRiPt&colon;alert(1)) " +
-			"[d](\x01javascript:alert(1)) [e](vbscript:x) <javascript:alert(1)> [f](//mallory.example) [g](blob:x) [h](/blobs/x)",
+			"[z]: https://mallory.example/c.png\n[a](javascript:alert(1)) [b](data:text/html,x) " +
+			"[c](JaVaScRiPt&colon;alert(1)) [d](\x01javascript:alert(1)) [e](vbscript:x) <javascript:alert(1)> " +
+			"[f](//mallory.example) [g](blob:x) [h](/blobs/x)",
 	}
 }
 
@@ -328,7 +333,8 @@ func keyOf(t testing.TB, url, name, role string) string {
 // tools are traps.
 func connectHostile(t *testing.T, url string, texts []string) {
 	for i := range 40 {
-		connectDevice(t, url, fmt.Sprintf("named-%d", i), echoTool(), client.WithToken(keyOf(t, url, texts[5*i], "device")),
+		connectDevice(t, url, fmt.Sprintf("named-%d", i), echoTool(),
+			client.WithToken(keyOf(t, url, texts[5*i], "device")),
 			client.WithDevice(fmt.Sprint("id", texts[5*i+1]), texts[5*i+2], texts[5*i+3]),
 			client.WithLabels(map[string]string{"hostile": texts[5*i+4]}))
 	}
@@ -336,7 +342,8 @@ func connectHostile(t *testing.T, url string, texts []string) {
 	for name, schema := range trapSchemas() {
 		traps = append(traps, client.WithTool(client.Tool{Name: name, Parameters: json.RawMessage(schema)},
 			func(context.Context, client.Call) (any, error) {
-				return map[string]any{"text": strings.Repeat(texts[2], 40_000), "__proto__": map[string]any{"polluted": 1}}, nil
+				return map[string]any{"text": strings.Repeat(texts[2], 40_000),
+					"__proto__": map[string]any{"polluted": 1}}, nil
 			}))
 	}
 	connectFully(t, url, "traps-0", traps...)
@@ -391,7 +398,8 @@ func trapSchemas() map[string]string {
 	}
 	slow := `{"type":"string","pattern":"^(a+)+$","default":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}`
 	return map[string]string{
-		"slow-pattern":    `{"properties":{"a":` + slow + `,"b":{"anyOf":[` + slow + `,{"type":"number"}],"default":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!"}}}`,
+		"slow-pattern": `{"properties":{"a":` + slow + `,"b":{"anyOf":[` + slow +
+			`,{"type":"number"}],"default":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!"}}}`,
 		"unknown-pattern": `{"properties":{"a":{"type":"string","pattern":"(?i)^abc$","default":"ABC"}}}`,
 		"slow-name": `{"properties":{"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!":{"type":"string"}},` +
 			`"patternProperties":{"^(a+)+$":{}}}`,

@@ -172,9 +172,10 @@ const largeRecord = `{
 // bounded.
 func (h *hostileStage) large() {
 	const tools = 5000
-	many := []client.Option{client.WithTool(client.Tool{Name: "large"}, func(context.Context, client.Call) (any, error) {
-		return strings.Repeat(h.texts[2], 10<<20/len(h.texts[2])), nil
-	})}
+	many := []client.Option{client.WithTool(client.Tool{Name: "large"},
+		func(context.Context, client.Call) (any, error) {
+			return strings.Repeat(h.texts[2], 10<<20/len(h.texts[2])), nil
+		})}
 	for i := 1; i < tools; i++ {
 		many = append(many, client.WithTool(client.Tool{Name: fmt.Sprintf("tool-%04d", i), Description: h.texts[i%200]},
 			func(context.Context, client.Call) (any, error) { return "done", nil }))

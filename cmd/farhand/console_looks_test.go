@@ -17,9 +17,9 @@ func (s *consoleStage) views() map[string]string {
 	}
 	getJSON(s, s.url+"/api/calls?tool=stubborn", &calls)
 	return map[string]string{
-		"fleet": "/console/devices?group=label%3Aroom", "sleeping": "/console/devices/short", "device": "/console/devices/anna",
-		"tool": "/console/devices/anna/tools/camera_snap", "tools": "/console/tools", "calls": "/console/calls",
-		"call": "/console/calls/" + calls.Calls[0].CallID,
+		"fleet": "/console/devices?group=label%3Aroom", "sleeping": "/console/devices/short",
+		"device": "/console/devices/anna", "tool": "/console/devices/anna/tools/camera_snap", "tools": "/console/tools",
+		"calls": "/console/calls", "call": "/console/calls/" + calls.Calls[0].CallID,
 	}
 }
 
@@ -28,8 +28,8 @@ const nextFrame = "new Promise(done => requestAnimationFrame(() => requestAnimat
 // looks holds each view to its space, in both themes.
 func (s *consoleStage) looks() {
 	ready := map[string]string{
-		"fleet": "Lamp 5", "sleeping": "No call waits", "device": "All calls", "tool": "Facing", "tools": "Gateway's tools", "calls": "echo",
-		"call": "better late",
+		"fleet": "Lamp 5", "sleeping": "No call waits", "device": "All calls", "tool": "Facing",
+		"tools": "Gateway's tools", "calls": "echo", "call": "better late",
 	}
 	for view, path := range s.views() {
 		s.open(s.url + path)

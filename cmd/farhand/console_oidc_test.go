@@ -146,11 +146,14 @@ func (s *consoleStage) oddProviders() {
 		{oddities{nonce: "another"}, invalid},
 		{oddities{audience: "another-service"}, "The gateway does not accept the token"},
 		{oddities{roles: []string{"baker"}}, "your account has no role here"},
-		{oddities{failure: url.Values{"error": {"access_denied"}, "error_description": {nasty[0]}}}, "says: " + nasty[0]},
+		{oddities{failure: url.Values{"error": {"access_denied"}, "error_description": {nasty[0]}}},
+			"says: " + nasty[0]},
 		{oddities{failure: url.Values{"error": {"x"}, "error_description": {"spoofed"}}, state: "another"}, invalid},
 		{oddities{token: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, nasty[1]) }}, invalid},
-		{oddities{token: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }}, invalid},
-		{oddities{token: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }}, "did not answer in time"},
+		{oddities{token: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }},
+			invalid},
+		{oddities{token: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
+			"did not answer in time"},
 	} {
 		s.withProvider(tc.odd)
 		s.see(tc.want)

@@ -47,7 +47,8 @@ func TestTenThousandSessions(t *testing.T) {
 	before := b.heap()
 	b.until("all events", fmt.Sprintf(`fetch("/heard").then(r => r.json()).then(n => n >= %d)`, scaleEvents))
 	after := b.heap()
-	t.Logf("memory: %d KiB with 10,000 sessions, %d KiB more after %d events", before>>10, (after-before)>>10, scaleEvents)
+	t.Logf("memory: %d KiB with 10,000 sessions, %d KiB more after %d events", before>>10,
+		(after-before)>>10, scaleEvents)
 	if after-before > maxScaleGrowth {
 		t.Errorf("%d events took %d bytes of memory", scaleEvents, after-before)
 	}
@@ -89,7 +90,8 @@ func (b *pageBrowser) trace(d time.Duration) {
 		if first == 0 {
 			first = last
 		}
-		b.Logf("minute %d: %d KiB; %s; %.0f long tasks, the longest took %.0f ms; the page worked %.1f s", minute, last>>10,
+		b.Logf("minute %d: %d KiB; %s; %.0f long tasks, the longest took %.0f ms; the page worked %.1f s",
+			minute, last>>10,
 			frames, long.Count, long.Longest, worked)
 	}
 	b.Logf("memory: %d KiB after the first minute, %d KiB at the end; budget: flat", first>>10, last>>10)

@@ -14,7 +14,8 @@ import (
 // sleepingDevice is listed with its tools while it is away, and with what wakes it. A call waits in its queue, can be
 // cancelled there, and runs when the device connects.
 func (s *consoleStage) sleepingDevice() {
-	_, made := request(s, http.MethodPost, s.url+"/api/keys", `{"name":"ben's tablet","user_id":"ben","roles":["device"]}`)
+	_, made := request(s, http.MethodPost, s.url+"/api/keys",
+		`{"name":"ben's tablet","user_id":"ben","roles":["device"]}`)
 	var key struct{ Key string }
 	if err := json.Unmarshal(made, &key); err != nil {
 		s.Fatal(err)

@@ -101,19 +101,22 @@ func (s *consoleStage) phone() []client.Option {
 	}
 	yes := true
 	return []client.Option{
-		client.WithDevice("phone-1", "Anna's phone", "android"), client.WithLabels(map[string]string{"room": "kitchen"}),
-		client.WithTool(client.Tool{
+		client.WithDevice("phone-1", "Anna's phone", "android"),
+		client.WithLabels(map[string]string{"room": "kitchen"}), client.WithTool(client.Tool{
 			Name: "camera_snap", Description: "Takes a picture with one of the cameras.",
 			Parameters: json.RawMessage(cameraSchema), Hints: client.Hints{ReadOnly: &yes},
 		}, text(client.Result{Output: "a picture", Parts: []client.Part{
 			{Type: client.PartImage, MIMEType: "image/png", Name: "snap.png", Data: pixel},
-			{Type: client.PartFile, MIMEType: "image/svg+xml", Name: "drawing.svg", Data: []byte("<svg onload=alert(1)>")},
-			{Type: client.PartFile, MIMEType: "text/html", Name: "page.html", Data: []byte("<script>alert(1)</script>")},
+			{Type: client.PartFile, MIMEType: "image/svg+xml", Name: "drawing.svg",
+				Data: []byte("<svg onload=alert(1)>")},
+			{Type: client.PartFile, MIMEType: "text/html", Name: "page.html",
+				Data: []byte("<script>alert(1)</script>")},
 			{Type: client.PartFile, MIMEType: "video/webm", Name: "clip.webm", Data: []byte("no real video")},
 			{Type: client.PartAudio, MIMEType: "audio/wav", Name: "sound.wav", Data: []byte("no real sound")},
 		}})),
 		client.WithTool(client.Tool{Name: "status", Description: "Says how the phone is."},
-			text(map[string]any{"battery": 0.83, "apps": []string{"mail", "maps"}, "network": map[string]any{"kind": "wifi"}})),
+			text(map[string]any{"battery": 0.83, "apps": []string{"mail", "maps"},
+				"network": map[string]any{"kind": "wifi"}})),
 		client.WithTool(client.Tool{Name: "wipe", Description: "Erases everything.", SecurityLevel: "user_confirm"},
 			text("wiped")),
 		client.WithTool(client.Tool{Name: "broken", Description: "Always fails."},
@@ -127,7 +130,8 @@ func (s *consoleStage) phone() []client.Option {
 			}),
 		client.WithTool(client.Tool{Name: "stubborn", Description: "Answers after it was cancelled."},
 			halfWay(s.late, "better late than never")),
-		client.WithTool(client.Tool{Name: "patient", Description: "Answers when it may."}, halfWay(s.free, "patience pays")),
+		client.WithTool(client.Tool{Name: "patient", Description: "Answers when it may."},
+			halfWay(s.free, "patience pays")),
 	}
 }
 
@@ -379,7 +383,8 @@ func (s *consoleStage) waitsForApproval() {
 
 func (s *consoleStage) waitingTools() {
 	var asked struct{ Code, Secret string }
-	_, raw := request(s, http.MethodPost, s.url+"/pair", `{"device_id":"watch","device_name":"Watch","tools":["pulse"]}`)
+	_, raw := request(s, http.MethodPost, s.url+"/pair",
+		`{"device_id":"watch","device_name":"Watch","tools":["pulse"]}`)
 	if err := json.Unmarshal(raw, &asked); err != nil {
 		s.Fatal(err)
 	}
@@ -393,7 +398,8 @@ func (s *consoleStage) waitingTools() {
 		return client.WithTool(client.Tool{Name: name, Description: "measures " + name},
 			func(context.Context, client.Call) (any, error) { return "fine", nil })
 	}
-	connectDevice(s.parent(), s.gateway, "watch", client.WithToken(paired.Credential), client.WithDevice("watch", "Watch", ""),
+	connectDevice(s.parent(), s.gateway, "watch", client.WithToken(paired.Credential),
+		client.WithDevice("watch", "Watch", ""),
 		tool("pulse"), tool("position"), tool("contacts"))
 	s.open(s.url + "/console/devices/watch")
 	s.see("Tools that wait for approval (2)", "measures position", "Credential", "Approved by")

@@ -158,7 +158,8 @@ func (s *adminStage) tapAim() {
 		tellBrowser(s.pageBrowser, input.DispatchTouchEvent,
 			input.DispatchTouchEventParams{Type: input.DispatchTouchEventTypeTouchStart, TouchPoints: point})
 		tellBrowser(s.pageBrowser, input.DispatchTouchEvent,
-			input.DispatchTouchEventParams{Type: input.DispatchTouchEventTypeTouchEnd, TouchPoints: []*input.TouchPoint{}})
+			input.DispatchTouchEventParams{Type: input.DispatchTouchEventTypeTouchEnd,
+				TouchPoints: []*input.TouchPoint{}})
 		return
 	}
 	s.clickAt(at[0], at[1])
@@ -235,7 +236,8 @@ func (s *adminStage) policy() {
 func (s *adminStage) pairing() {
 	var asked struct{ Code, Secret string }
 	status, raw := request(s, http.MethodPost, s.url+"/pair",
-		`{"device_id":"tablet-7","device_name":`+quoted(nasty[1])+`,"platform":"android","tools":["camera_snap","torch"]}`)
+		`{"device_id":"tablet-7","device_name":`+quoted(nasty[1])+
+			`,"platform":"android","tools":["camera_snap","torch"]}`)
 	if err := json.Unmarshal(raw, &asked); err != nil || status != http.StatusCreated {
 		s.Fatal(status, string(raw))
 	}

@@ -47,7 +47,8 @@ func (s *adminStage) ended(call string) (state, detail string) {
 
 func (s *adminStage) touch(on bool) {
 	s.Helper()
-	tellBrowser(s.pageBrowser, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{Enabled: on})
+	tellBrowser(s.pageBrowser, emulation.SetTouchEmulationEnabled,
+		emulation.SetTouchEmulationEnabledParams{Enabled: on})
 	s.finger = on
 }
 
@@ -81,8 +82,8 @@ func (s *adminStage) approveOnPhone() {
 		return document.querySelector("h1.mono");
 	})()`)
 	s.see("Money "+nasty[0]+" leaves the house.", "bob", "robot", "Anna's phone", "money", `\u202e`, nasty[1],
-		"invisible or reordering", "min left", "The tool declares", "Reaches other systems", "Permission: bank", "High cost",
-		"About 2 s")
+		"invisible or reordering", "min left", "The tool declares", "Reaches other systems",
+		"Permission: bank", "High cost", "About 2 s")
 	_, raw := request(s, http.MethodGet, s.url+"/api/approvals/"+id, "")
 	const declared = `"effects":{"class":"external","permission":"bank","cost":"high","typical_ms":2000}`
 	if !strings.Contains(string(raw), declared) {

@@ -67,7 +67,8 @@ func (s *adminStage) exportChat() {
 	s.press("Export JSON")
 	s.until("a file", "window.saved")
 	var t struct{ Messages []struct{ Content string } }
-	if err := json.Unmarshal([]byte(eval[string](s.pageBrowser, "window.saved")), &t); err != nil || len(t.Messages) < 8 {
+	if err := json.Unmarshal([]byte(eval[string](s.pageBrowser, "window.saved")), &t); err != nil ||
+		len(t.Messages) < 8 {
 		s.Errorf("%v: %d messages", err, len(t.Messages))
 	}
 	s.press("Export Markdown")

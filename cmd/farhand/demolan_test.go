@@ -81,7 +81,8 @@ func TestDemoForTheNetwork(t *testing.T) {
 	if out := shell(curl + `-o /dev/null -w '%{response_code}'`); out != "401" {
 		t.Errorf("without the token: %s", out)
 	}
-	phone := start(t, nil, "sh", "-c", export+"\nunset FARHAND_TOKEN\nexec "+farhandBinary+" device --pair --credential '"+
+	phone := start(t, nil, "sh", "-c", export+"\nunset FARHAND_TOKEN\nexec "+farhandBinary+
+		" device --pair --credential '"+
 		filepath.Join(t.TempDir(), "phone")+"' --device phone --session phone --server "+urls[0])
 	eventually(t, waitLimit, "the phone shows a code", func() bool {
 		return strings.Contains(phone.out.String(), "farhand pair approve ")
@@ -160,7 +161,8 @@ func TestDemoForTheNetworkWithAToken(t *testing.T) {
 	const own = "a-token-of-the-users-own-0123456789"
 	environ := []string{"XDG_STATE_HOME=" + t.TempDir(), "FARHAND_TOKEN=" + own, "FARHAND_TLS_CERT=x"}
 	code, out, errOut := command(t, environ, "demo", "--lan", "--once", "--addr", ":0")
-	if code != 0 || strings.Contains(out+errOut, own) || !strings.Contains(out, "Ignored by the demo: FARHAND_TLS_CERT") {
+	if code != 0 || strings.Contains(out+errOut, own) ||
+		!strings.Contains(out, "Ignored by the demo: FARHAND_TLS_CERT") {
 		t.Errorf("exit %d\n%s%s", code, out, errOut)
 	}
 }

@@ -25,7 +25,8 @@ func TestDesktopIsListed(t *testing.T) {
 	}
 	for _, want := range []string{
 		"screenshot         -    there is no display", "location_get       yes  by --location\n",
-		"run                yes  by programs", "file_read          yes  by /", "canvas_eval        -    there is no display",
+		"run                yes  by programs", "file_read          yes  by /", "canvas_eval        -    " +
+			"there is no display",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing:\n%s", want, out)
@@ -115,12 +116,14 @@ func TestPermittedAtTheTerminal(t *testing.T) {
 			lines <- typed
 		}
 		close(lines)
-		if got := <-answered; got != want || strings.Contains(shown, "\x1b") || !strings.Contains(shown, "it?\n  Now\n") {
+		if got := <-answered; got != want || strings.Contains(shown, "\x1b") ||
+			!strings.Contains(shown, "it?\n  Now\n") {
 			t.Errorf("%q: %v, %q", typed, got, shown)
 		}
 	}
 	for answer, want := range map[desktop.Answer]client.Decision{
-		desktop.Once: client.AllowOnce, desktop.Always: client.AllowAlways, desktop.No: client.Deny, desktop.Unanswered: "",
+		desktop.Once: client.AllowOnce, desktop.Always: client.AllowAlways, desktop.No: client.Deny,
+		desktop.Unanswered: "",
 	} {
 		decide := approverOf(func(context.Context, desktop.Question) desktop.Answer { return answer })
 		if got := decide(t.Context(), client.Question{Tool: "snap"}); got != want {

@@ -39,12 +39,13 @@ func (s *phoneStage) lockedIn() {
 		"fetch('/api/me')":                           "TypeError",
 		"fetch('/api/me', {mode: 'no-cors'})":        "TypeError",
 		"new WebSocket('/ws/chat').url":              "",
-		"new Promise(no => { const s = new XMLHttpRequest(); s.onerror = () => no('refused'); s.open('GET', '/api/me'); s.send() })": "refused",
-		"navigator.mediaDevices.getUserMedia({video: true})":                                                                         "SecurityError",
-		"new Promise(no => navigator.geolocation.getCurrentPosition(() => no('found'), e => no('code ' + e.code)))":                  "code 1",
-		"navigator.clipboard.readText()": "NotAllowedError",
-		"open('/console/') === null":     "true",
-		"top.location = '/console/'":     "SecurityError",
+		"new Promise(no => { const s = new XMLHttpRequest(); s.onerror = () => no('refused'); s.open('GET', " +
+			"'/api/me'); s.send() })": "refused",
+		"navigator.mediaDevices.getUserMedia({video: true})":                                                        "SecurityError",
+		"new Promise(no => navigator.geolocation.getCurrentPosition(() => no('found'), e => no('code ' + e.code)))": "code 1",
+		"navigator.clipboard.readText()":                                                                            "NotAllowedError",
+		"open('/console/') === null":                                                                                "true",
+		"top.location = '/console/'":                                                                                "SecurityError",
 		"new Promise(async ok => { const f = document.createElement('iframe'); f.src = '/console/'; f.onload = " +
 			"() => { try { ok(f.contentDocument.title) } catch (e) { ok(String(e)) } }; document.body.append(f) })": "null",
 	} {
@@ -69,7 +70,8 @@ func (s *phoneStage) lockedIn() {
 	}
 	policy := headers["Content-Security-Policy"]
 	if !strings.Contains(policy, "sandbox allow-scripts") || strings.Contains(policy, "allow-same-origin") ||
-		!strings.Contains(policy, "frame-ancestors 'self'") || !strings.Contains(headers["Permissions-Policy"], "camera=()") {
+		!strings.Contains(policy, "frame-ancestors 'self'") ||
+		!strings.Contains(headers["Permissions-Policy"], "camera=()") {
 		s.Errorf("the canvas is served with %v", headers)
 	}
 	s.works("canvas_a2ui_reset", `{}`)
@@ -90,8 +92,10 @@ func (s *phoneStage) injections() {
 		}
 		list, _ := json.Marshal(append(choices[:min(len(choices), 11)], fmt.Sprintf("continue %d", i)))
 		s.works("notify", fmt.Sprintf(`{"title":%s,"body":%s}`, quoted(choices[0]), all))
-		s.works("show", fmt.Sprintf(`{"title":%s,"text":%s,"latitude":1,"longitude":2,"label":%s}`, quoted(choices[1]), all, quoted(choices[2])))
-		get := s.later("ask_person", fmt.Sprintf(`{"question":%s,"choices":%s,"text":true,"placeholder":%s}`, all, list, quoted(choices[3])))
+		s.works("show", fmt.Sprintf(`{"title":%s,"text":%s,"latitude":1,"longitude":2,"label":%s}`, quoted(choices[1]),
+			all, quoted(choices[2])))
+		get := s.later("ask_person", fmt.Sprintf(`{"question":%s,"choices":%s,"text":true,"placeholder":%s}`, all, list,
+			quoted(choices[3])))
 		if i == 1 {
 			s.movingButtons()
 		}
@@ -139,8 +143,9 @@ func (s *phoneStage) hostileCanvas() {
 	for _, components := range map[string]string{
 		"endless": `{"id":"root","component":"Column","children":["root"]}`,
 		"deep":    `{"id":"root","component":"Column","children":["c0"]},` + strings.Join(deep, ","),
-		"wide":    `{"id":"root","component":"Column","children":[` + strings.Join(ids, ",") + `]},` + strings.Join(wide, ","),
-		"texts":   `{"id":"root","component":"Text","text":` + quoted(strings.Join(hostileTexts(), "\n")) + `}`,
+		"wide": `{"id":"root","component":"Column","children":[` + strings.Join(ids, ",") + `]},` +
+			strings.Join(wide, ","), "texts": `{"id":"root","component":"Text","text":` +
+			quoted(strings.Join(hostileTexts(), "\n")) + `}`,
 	} {
 		lines := surface + "\n" +
 			`{"version":"v0.9","updateComponents":{"surfaceId":"main","components":[` + components + `]}}`

@@ -51,7 +51,8 @@ if (navigator.wakeLock) navigator.wakeLock.request = async kind => {
 // serve all steps, which build on each other.
 func TestDevicePage(t *testing.T) {
 	t.Parallel()
-	pods := startFleet(t, 2, redistest.Single(t), "FARHAND_POD_LEASE=2s", "FARHAND_BUILTIN_TOOLS=nodes,node-invoke,canvas")
+	pods := startFleet(t, 2, redistest.Single(t), "FARHAND_POD_LEASE=2s",
+		"FARHAND_BUILTIN_TOOLS=nodes,node-invoke,canvas")
 	s := &phoneStage{
 		pods: pods, balancer: startBalancer(t, append(pods, pods[1])), // whose configuration has three
 		pageBrowser: startPageBrowser(t, chromedp.Flag("use-fake-device-for-media-stream", true),
@@ -71,8 +72,8 @@ func TestDevicePage(t *testing.T) {
 		name string
 		do   func()
 	}{
-		{"pairing", s.pairing}, {"what agents see", s.listed}, {"tools", s.callTools}, {"camera and sound", s.recordings},
-		{"questions", s.questions}, {"taps", s.taps},
+		{"pairing", s.pairing}, {"what agents see", s.listed}, {"tools", s.callTools},
+		{"camera and sound", s.recordings}, {"questions", s.questions}, {"taps", s.taps},
 		{"canvas", s.canvas}, {"A2UI", s.a2ui}, {"nodes", s.nodes},
 		{"the canvas is locked in", s.lockedIn}, {"a hostile canvas", s.hostileCanvas},
 		{"injected texts", s.injections}, {"an approval", s.approval},
@@ -135,7 +136,8 @@ type toolReply struct {
 // agent calls a tool as an agent does.
 func (s *phoneStage) agent(tool, args string) toolReply {
 	s.Helper()
-	status, raw := request(s, http.MethodPost, s.balancer+"/api/tools/"+tool+"/call", `{"timeout_ms":30000,"args":`+args+`}`)
+	status, raw := request(s, http.MethodPost, s.balancer+"/api/tools/"+tool+"/call", `{"timeout_ms":30000,"args":`+
+		args+`}`)
 	var r toolReply
 	if err := json.Unmarshal(raw, &r); err != nil {
 		s.Errorf("%s: %d %.200s (%v)", tool, status, raw, err)
@@ -257,14 +259,15 @@ func (s *phoneStage) pictures(name string) {
 }
 
 // everyTool is what the page offers in this browser.
-const everyTool = "ask_person notify show open_url share camera_list camera_snap camera_clip screen_record microphone_level " +
-	"audio_clip speak listen location_get motion battery clipboard_read clipboard_write vibrate wake_lock canvas_present " +
-	"canvas_hide canvas_navigate canvas_eval canvas_snapshot canvas_a2ui_push canvas_a2ui_reset"
+const everyTool = "ask_person notify show open_url share camera_list camera_snap camera_clip screen_record " +
+	"microphone_level audio_clip speak listen location_get motion battery clipboard_read clipboard_write vibrate " +
+	"wake_lock canvas_present canvas_hide canvas_navigate canvas_eval canvas_snapshot canvas_a2ui_push " +
+	"canvas_a2ui_reset"
 
 // listed: agents see each tool with the level and hints of docs/devices.md.
 func (s *phoneStage) listed() {
-	confirmed := " camera_list camera_snap camera_clip screen_record location_get canvas_eval microphone_level audio_clip listen " +
-		"clipboard_read "
+	confirmed := " camera_list camera_snap camera_clip screen_record location_get canvas_eval microphone_level " +
+		"audio_clip listen clipboard_read "
 	_, raw := request(s, http.MethodGet, s.balancer+"/api/tools", "")
 	var list struct {
 		Tools []struct {

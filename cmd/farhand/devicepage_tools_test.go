@@ -143,7 +143,8 @@ func (s *phoneStage) questions() {
 // taps: what browsers allow only while a finger taps.
 func (s *phoneStage) taps() {
 	for _, c := range []struct{ tool, args, sees, press, used, output string }{
-		{"open_url", `{"url":"https://example.com/page?x=1","reason":"The timetable"}`, "https://example.com/page?x=1", "Open",
+		{"open_url", `{"url":"https://example.com/page?x=1","reason":"The timetable"}`, "https://example.com/page?x=1",
+			"Open",
 			"open https://example.com/page?x=1 noopener,noreferrer", "opened"},
 		{"share", `{"title":"Photo","url":"https://example.com/photo"}`, "https://example.com/photo", "Share…",
 			"share https://example.com/photo", "shared"},
@@ -156,7 +157,8 @@ func (s *phoneStage) taps() {
 			s.Errorf("%s: %+v", c.tool, r)
 		}
 	}
-	for _, url := range []string{"javascript:alert(1)", "file:///etc/passwd", "data:text/html,x", "https://a:b@example.com/"} {
+	for _, url := range []string{"javascript:alert(1)", "file:///etc/passwd", "data:text/html,x",
+		"https://a:b@example.com/"} {
 		if r := s.agent("open_url", `{"url":"`+url+`"}`); r.Success {
 			s.Errorf("opened: %s", url)
 		}
@@ -218,7 +220,8 @@ func (s *phoneStage) canvas() {
 			s.Errorf("%s: %s", code, r.Output)
 		}
 	}
-	if r := s.agent("canvas_eval", `{"javaScript":"missing()"}`); r.Success || !strings.Contains(r.Error, "missing is not defined") {
+	if r := s.agent("canvas_eval", `{"javaScript":"missing()"}`); r.Success ||
+		!strings.Contains(r.Error, "missing is not defined") {
 		s.Errorf("missing(): %+v", r)
 	}
 	r := s.works("canvas_snapshot", `{"quality":90}`)
@@ -229,10 +232,12 @@ func (s *phoneStage) canvas() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	if red, green, blue, _ := picture.At(picture.Bounds().Dx()/2, picture.Bounds().Dy()/2).RGBA(); red>>8 < 180 || green>>8 > 60 || blue>>8 > 70 {
+	if red, green, blue, _ := picture.At(picture.Bounds().Dx()/2, picture.Bounds().Dy()/2).RGBA(); red>>8 < 180 ||
+		green>>8 > 60 || blue>>8 > 70 {
 		s.Errorf("the picture shows %d %d %d", red>>8, green>>8, blue>>8)
 	}
-	for _, url := range []string{"file:///etc/passwd", "http://127.0.0.1/", "http://10.0.0.1/", "http://[::1]/", "javascript:1"} {
+	for _, url := range []string{"file:///etc/passwd", "http://127.0.0.1/", "http://10.0.0.1/", "http://[::1]/",
+		"javascript:1"} {
 		if r := s.agent("canvas_navigate", `{"url":"`+url+`"}`); r.Success {
 			s.Errorf("presented: %s", url)
 		}
@@ -268,7 +273,8 @@ func (s *phoneStage) a2ui() {
 	s.works("canvas_eval", `{"javaScript":`+quoted(fmt.Sprintf(deep, "true"))+`}`)
 	s.see("You tapped “seat” on the canvas")
 	r := s.works("canvas_snapshot", `{}`)
-	if !strings.Contains(r.Output, `"name":"seat"`) || !strings.Contains(r.Output, `"kind":"window"`) || len(r.Parts) != 1 {
+	if !strings.Contains(r.Output, `"name":"seat"`) || !strings.Contains(r.Output, `"kind":"window"`) ||
+		len(r.Parts) != 1 {
 		s.Errorf("the tap: %+.300v", r.Output)
 	}
 	for wrong, why := range map[string]string{
@@ -276,7 +282,8 @@ func (s *phoneStage) a2ui() {
 		`{"beginRendering":{"surfaceId":"x","root":"y"}}`:      "this is A2UI 0.8, and the canvas draws 0.9",
 		`{"version":"v0.8","deleteSurface":{"surfaceId":"x"}}`: `draws A2UI 0.9, not "v0.8"`,
 	} {
-		if r := s.agent("canvas_a2ui_push", `{"jsonl":`+quoted(wrong)+`}`); r.Success || !strings.Contains(r.Error, why) {
+		if r := s.agent("canvas_a2ui_push", `{"jsonl":`+quoted(wrong)+`}`); r.Success ||
+			!strings.Contains(r.Error, why) {
 			s.Errorf("%s: %+v", wrong, r)
 		}
 	}

@@ -31,8 +31,9 @@ var (
 
 // docPictures are the pictures of the pages in docs, and the screens that show them.
 var docPictures = map[string]emulation.SetDeviceMetricsOverrideParams{
-	"console-devices": deskScreen, "console-pairing": deskScreen, "console-call": callScreen, "console-pods": deskScreen,
-	"console-approval": phoneScreen, "device-page": phoneScreen, "device-question": phoneScreen,
+	"console-devices": deskScreen, "console-pairing": deskScreen, "console-call": callScreen,
+	"console-pods": deskScreen, "console-approval": phoneScreen, "device-page": phoneScreen,
+	"device-question": phoneScreen,
 }
 
 // docPicture writes what the page shows as a picture of docs. The page keeps the picture's screen.

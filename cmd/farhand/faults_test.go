@@ -215,7 +215,8 @@ func TestKilledPodSaysLost(t *testing.T) {
 	}
 	// A later call knows that it was delivered when its receipt is back, and receipts come in order.
 	eventually(t, waitLimit, "the receipts are back", func() bool {
-		return callTool(t, f.pods[0].url, "/api/sessions/hanging/tools/work/call", `{"timeout_ms":500}`).Dispatched == "yes"
+		return callTool(t, f.pods[0].url, "/api/sessions/hanging/tools/work/call",
+			`{"timeout_ms":500}`).Dispatched == "yes"
 	})
 	f.pods[1].signal(syscall.SIGKILL)
 	killed := time.Now()

@@ -99,7 +99,8 @@ func photographed(out string) image.Image {
 			for half, inked := range []string{"▀█", "▄█"} {
 				if strings.ContainsRune(inked, char) {
 					at := image.Rect(x, 2*y+half, x+1, 2*y+half+1)
-					draw.Draw(picture, image.Rectangle{at.Min.Mul(cell), at.Max.Mul(cell)}, image.Black, image.Point{}, draw.Src)
+					draw.Draw(picture, image.Rectangle{at.Min.Mul(cell), at.Max.Mul(cell)}, image.Black,
+						image.Point{}, draw.Src)
 				}
 			}
 		}

@@ -426,14 +426,15 @@ func TestHookExample(t *testing.T) {
 	}
 	connectDevice(t, p.url, "phone",
 		client.WithTool(client.Tool{Name: "read_card", Description: "x"}, say("It is 4111 1111 1111 1111.")),
-		client.WithTool(client.Tool{Name: "scan_card", Description: "x"}, func(context.Context, client.Call) (any, error) {
-			return client.Result{Output: map[string]any{
-				"file": "scan_4111111111111111.png", "4111-1111-1111-1111": "visa", "number": 4111111111111111,
-				"at": 1795180735500, "all": []string{"x4111111111111111y", "4111_1111_1111_1111"},
-			}, Parts: []client.Part{{
-				Type: client.PartImage, MIMEType: "image/png", Name: "scan_4111111111111111.png", Data: []byte{1},
-			}}}, nil
-		}),
+		client.WithTool(client.Tool{Name: "scan_card", Description: "x"},
+			func(context.Context, client.Call) (any, error) {
+				return client.Result{Output: map[string]any{
+					"file": "scan_4111111111111111.png", "4111-1111-1111-1111": "visa", "number": 4111111111111111,
+					"at": 1795180735500, "all": []string{"x4111111111111111y", "4111_1111_1111_1111"},
+				}, Parts: []client.Part{{
+					Type: client.PartImage, MIMEType: "image/png", Name: "scan_4111111111111111.png", Data: []byte{1},
+				}}}, nil
+			}),
 		client.WithTool(client.Tool{Name: "delete_all", Description: "x"}, say("gone")))
 	number := regexp.MustCompile(`4111.?1111`)
 	for tool, want := range map[string]string{

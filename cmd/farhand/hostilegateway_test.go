@@ -91,7 +91,8 @@ func TestWordsOfAGatewayDoNotActOnATerminal(t *testing.T) {
 		args: []string{"device", "--tools", "echo"}}
 	ended := make(chan int, 1)
 	go func() { ended <- app.run(ctx) }()
-	eventually(t, waitLimit, "the device is connected", func() bool { return strings.Contains(shown.String(), "offers") })
+	eventually(t, waitLimit, "the device is connected",
+		func() bool { return strings.Contains(shown.String(), "offers") })
 	cancel()
 	<-ended
 	if !harmless(shown.String()) || !harmless(said.String()) {
@@ -128,7 +129,8 @@ func TestAnswersOfAGatewayAreBounded(t *testing.T) {
 	var sent atomic.Int64
 	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		var err error
-		for text := []byte(strings.Repeat(" ", 1<<20)); err == nil && sent.Load() < 4*maxBody; sent.Add(int64(len(text))) {
+		for text := []byte(strings.Repeat(" ", 1<<20)); err == nil &&
+			sent.Load() < 4*maxBody; sent.Add(int64(len(text))) {
 			_, err = w.Write(text)
 		}
 	}))

@@ -146,7 +146,8 @@ func (b *ledger) auditOrder(first, second ledgerCall, reached map[string][]ledge
 		return
 	}
 	if is[0].at.Before(was[0].at) {
-		report("order", second.CallID, second.nonce, "reached the device before this one, which was accepted before it: %s",
+		report("order", second.CallID, second.nonce, "reached the device before this one, which was "+
+			"accepted before it: %s",
 			b.history(first.CallID, first.nonce))
 	}
 	excused := b.dropped(first.session, was[0].at, is[0].at) || b.gaveUp(first.CallID) ||

@@ -168,7 +168,8 @@ func TestOrdersInDefinitions(t *testing.T) {
 	var box outbox
 	box.connect(t, p.url, "box", "Nothing.")
 	for range 100 {
-		if _, listed := request(t, http.MethodGet, p.url+"/api/tools", ""); strings.Contains(string(listed), `"far__weather"`) {
+		if _, listed := request(t, http.MethodGet, p.url+"/api/tools", ""); strings.Contains(string(listed),
+			`"far__weather"`) {
 			break
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -185,7 +186,8 @@ func TestOrdersInDefinitions(t *testing.T) {
 	for _, m := range judgedTranscript(t, p.url, "box") {
 		if len(m.Suspects) > 0 {
 			stopped++
-			if s := m.Suspects[0]; s.Value != "eve@example.com" || !strings.Contains(m.Content, "the definition of a tool") {
+			if s := m.Suspects[0]; s.Value != "eve@example.com" ||
+				!strings.Contains(m.Content, "the definition of a tool") {
 				t.Errorf("the stopped call: %+v", m)
 			}
 		}

@@ -85,8 +85,9 @@ func startIdentityProvider(t testing.TB) *identityProvider {
 // settings are those of a gateway whose console uses the provider.
 func (p *identityProvider) settings() []string {
 	return []string{
-		"FARHAND_JWT_ISSUER=" + p.URL, "FARHAND_JWT_AUDIENCE=" + oidcAudience, "FARHAND_JWT_JWKS_URL=" + p.URL + "/keys",
-		"FARHAND_CONSOLE_OIDC_CLIENT=" + oidcClient, "FARHAND_CONSOLE_OIDC_SCOPES=openid offline_access",
+		"FARHAND_JWT_ISSUER=" + p.URL, "FARHAND_JWT_AUDIENCE=" + oidcAudience, "FARHAND_JWT_JWKS_URL=" +
+			p.URL + "/keys", "FARHAND_CONSOLE_OIDC_CLIENT=" + oidcClient,
+		"FARHAND_CONSOLE_OIDC_SCOPES=openid offline_access",
 	}
 }
 

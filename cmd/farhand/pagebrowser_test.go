@@ -57,7 +57,8 @@ func startPageBrowser(t testing.TB, options ...chromedp.ExecAllocatorOption) *pa
 		t.Fatalf("no Chromium: %v", err)
 	}
 	b.wire = chromedp.FromContext(ctx).Target
-	tellBrowser(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: noDialogs})
+	tellBrowser(b, page.AddScriptToEvaluateOnNewDocument,
+		page.AddScriptToEvaluateOnNewDocumentParams{Source: noDialogs})
 	return b
 }
 

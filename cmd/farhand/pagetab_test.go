@@ -46,9 +46,10 @@ func (chromiumTab) resize(ctx context.Context, width, height int64, theme string
 	if err := chromedp.Do(ctx, chromedp.EmulateViewport(width, height)); err != nil {
 		return err
 	}
-	return tellTab(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
-		{Name: "prefers-color-scheme", Value: theme}, {Name: "prefers-reduced-motion", Value: "reduce"},
-	}})
+	return tellTab(ctx, emulation.SetEmulatedMedia,
+		emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+			{Name: "prefers-color-scheme", Value: theme}, {Name: "prefers-reduced-motion", Value: "reduce"},
+		}})
 }
 
 func (chromiumTab) screenshot(ctx context.Context) ([]byte, error) {

@@ -24,8 +24,8 @@ func TestPlan(t *testing.T) {
 	}
 	for _, wrong := range [][]string{
 		{}, {"--devices", "0"}, {"--devices", "-5"}, {"--devices", "1e30"}, {"--devices", "NaN"}, {"--devices", "x"},
-		{"--devices", "1", "--payload", "-1KB"}, {"--devices", "1", "--payload", "1TB"}, {"--devices", "1", "--zones", "0"},
-		{"--devices", "1", "--pod-memory", "lots"}, {"--devices", "1", "more"},
+		{"--devices", "1", "--payload", "-1KB"}, {"--devices", "1", "--payload", "1TB"},
+		{"--devices", "1", "--zones", "0"}, {"--devices", "1", "--pod-memory", "lots"}, {"--devices", "1", "more"},
 	} {
 		code, out, errOut := command(t, nil, append([]string{"plan"}, wrong...)...)
 		if code != 2 || errOut == "" || out != "" {

@@ -103,7 +103,8 @@ func TestQueuesSurviveRedisAndPods(t *testing.T) {
 			t.Errorf("call %d ended %s", n, state)
 		}
 	}
-	if ran := book.all(); !slices.IsSorted(ran) || len(slices.Compact(slices.Clone(ran))) != calls || len(ran) != calls {
+	if ran := book.all(); !slices.IsSorted(ran) || len(slices.Compact(slices.Clone(ran))) != calls ||
+		len(ran) != calls {
 		t.Errorf("the device ran %v", ran)
 	}
 }

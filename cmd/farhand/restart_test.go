@@ -149,7 +149,8 @@ func (m *lasting) prepare() {
 	}
 	m.run("keys", "revoke", "--user", "bob")
 
-	m.device = start(m.T, []string{"FARHAND_URL=" + m.pod.url, "HOME=" + m.TempDir()}, farhandBinary, "device", "--pair",
+	m.device = start(m.T, []string{"FARHAND_URL=" + m.pod.url, "HOME=" + m.TempDir()}, farhandBinary,
+		"device", "--pair",
 		"--credential", filepath.Join(m.TempDir(), "credential.json"), "--device", "cam-1", "--session", "cam")
 	code := ""
 	eventually(m.T, waitLimit, "the code is shown", func() bool {
@@ -182,7 +183,8 @@ func (m *lasting) prepare() {
 // connected waits until the device has registered its tools.
 func (m *lasting) connected() {
 	m.Helper()
-	eventually(m.T, waitLimit, "the paired device offers its tool", func() bool { return toolsOf(m.T, m.pod.url)["cam"] > 0 })
+	eventually(m.T, waitLimit, "the paired device offers its tool",
+		func() bool { return toolsOf(m.T, m.pod.url)["cam"] > 0 })
 }
 
 // check fails if something has been forgotten.
@@ -195,7 +197,8 @@ func (m *lasting) check(when string) {
 	if status := m.status(m.key); status != http.StatusOK {
 		m.Errorf("%s: ann's key: %d", when, status)
 	}
-	eventually(m.T, waitLimit, "bob's token is rejected", func() bool { return m.status(m.token) == http.StatusUnauthorized })
+	eventually(m.T, waitLimit, "bob's token is rejected",
+		func() bool { return m.status(m.token) == http.StatusUnauthorized })
 	code, out, errOut := command(m.T, []string{"FARHAND_URL=" + m.pod.url, "FARHAND_TOKEN=" + m.key}, "call", "echo",
 		`{"text":"hello"}`)
 	if code != 0 || !strings.Contains(out, "hello") {
@@ -241,7 +244,8 @@ func TestStateFileOfAnother(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"doctor", "--json"}, {"config"}} {
-		if _, out, _ := command(t, quietEnvironment(t, noData), args...); !strings.Contains(out, "in memory, for one process") {
+		if _, out, _ := command(t, quietEnvironment(t, noData), args...); !strings.Contains(out,
+			"in memory, for one process") {
 			t.Errorf("%v with memory alone: %s", args, out)
 		}
 	}
@@ -260,7 +264,8 @@ func TestStateFileOfAnother(t *testing.T) {
 	}
 	for _, args := range [][]string{{"serve"}, {"config"}, {"doctor"}} {
 		code, out, errOut := command(t, quietEnvironment(t, data), args...)
-		if code == 0 || !strings.Contains(strings.Join(strings.Fields(out+errOut), " "), "newer release, in format 99") {
+		if code == 0 || !strings.Contains(strings.Join(strings.Fields(out+errOut), " "),
+			"newer release, in format 99") {
 			t.Errorf("%v with a file of a newer release: exit %d, %s%s", args, code, out, errOut)
 		}
 	}
@@ -274,10 +279,12 @@ func TestDemoKeepsItsOwn(t *testing.T) {
 	eventually(t, waitLimit, "the demo prints what to try",
 		func() bool { return strings.Contains(demo.out.String(), "Ctrl-C") })
 	path := filepath.Join(dir, demoFolder)
-	if _, err := os.Stat(filepath.Join(path, statefile.Name)); err != nil || !strings.Contains(demo.out.String(), path) {
+	if _, err := os.Stat(filepath.Join(path, statefile.Name)); err != nil ||
+		!strings.Contains(demo.out.String(), path) {
 		t.Errorf("%v\n%s", err, demo.out.String())
 	}
-	code, out, errOut := command(t, []string{"FARHAND_DATA_DIR=" + dir}, "demo", "--once", "--addr", testkit.FreeAddr(t))
+	code, out, errOut := command(t, []string{"FARHAND_DATA_DIR=" + dir}, "demo", "--once", "--addr",
+		testkit.FreeAddr(t))
 	if code != 0 || !strings.Contains(out, "Another demo") {
 		t.Errorf("a second demo: exit %d\n%s%s", code, out, errOut)
 	}

@@ -21,7 +21,8 @@ import (
 	"github.com/farhand/farhand/ws/client"
 )
 
-var restarts = flag.Int("restarts", 1, "how often TestRollingRestartBehindNginx restarts the whole fleet; ten show more")
+var restarts = flag.Int("restarts", 1, "how often TestRollingRestartBehindNginx restarts the whole "+
+	"fleet; ten show more")
 
 // TestRollingRestartBehindNginx restarts three pods behind the load balancer, one after the other and in quick
 // succession, while their devices are called in every way there is. A call may fail only if its device had it when its

@@ -68,7 +68,8 @@ func tryOperatorsCommands(t *testing.T, environ []string) {
 	as(first, exitError, "forbidden", "tenants", "list")
 
 	var key keyRow
-	if err := json.Unmarshal([]byte(as(first, 0, "fhk_", "keys", "create", "--name", "ann's", "--user", "ann", "--json")),
+	if err := json.Unmarshal([]byte(as(first, 0, "fhk_", "keys", "create", "--name", "ann's", "--user",
+		"ann", "--json")),
 		&key); err != nil {
 		t.Fatal(err)
 	}

@@ -82,7 +82,8 @@ func TestOneTraceOverPodsDeviceAndModel(t *testing.T) {
 	t.Parallel()
 	collector := otlptest.New(t)
 	model := scripted.OpenAI(t,
-		scripted.Reply(scripted.Calls(scripted.Call{Name: "echo", Args: `{"n":1}`})), scripted.Reply(scripted.Text("done")))
+		scripted.Reply(scripted.Calls(scripted.Call{Name: "echo", Args: `{"n":1}`})),
+		scripted.Reply(scripted.Text("done")))
 	redis := "FARHAND_REDIS_URL=" + redistest.Single(t)
 	settings := append(agentSettings(providerOpenAI, model), redis, redisMayStall, "FARHAND_LOG_LEVEL=info",
 		"FARHAND_ACCESS_LOG=all")

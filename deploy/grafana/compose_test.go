@@ -83,7 +83,8 @@ func TestComposeShowsThem(t *testing.T) {
 	}
 	_, port, _ := strings.Cut(c.Pod.Environment["FARHAND_METRICS_ADDR"], ":")
 	for name := range c.Services {
-		if strings.HasPrefix(name, "farhand-") && !slices.Contains(scraped.Configs[0].Targets[0].Targets, name+":"+port) {
+		if strings.HasPrefix(name, "farhand-") && !slices.Contains(scraped.Configs[0].Targets[0].Targets,
+			name+":"+port) {
 			t.Errorf("Prometheus does not scrape %s at port %s", name, port)
 		}
 	}
@@ -103,7 +104,8 @@ func TestComposeShowsThem(t *testing.T) {
 	}
 	provisioned("datasources", &sources)
 	at, err := url.Parse(sources.Datasources[0].URL)
-	if err != nil || at.Port() != "9090" || !slices.Contains(c.Services[at.Hostname()].Networks.([]any), any("monitoring")) {
+	if err != nil || at.Port() != "9090" || !slices.Contains(c.Services[at.Hostname()].Networks.([]any),
+		any("monitoring")) {
 		t.Errorf("the data source is at %q, where no service is", sources.Datasources[0].URL)
 	}
 	var pages struct {

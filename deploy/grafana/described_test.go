@@ -63,7 +63,8 @@ var dashboards = []dashboard{
 		}},
 		{"Pools", []panel{
 			graph("Most used", "short", `topk(10, sum by (pool) (farhand_pool_held{$i,pool!~".*_bytes"}))`, "{{pool}}"),
-			graph("Most bytes", "bytes", `topk(10, sum by (pool) (farhand_pool_held{$i,pool=~".*_bytes"}))`, "{{pool}}"),
+			graph("Most bytes", "bytes", `topk(10, sum by (pool) (farhand_pool_held{$i,pool=~".*_bytes"}))`,
+				"{{pool}}"),
 			level("Waiting", "short", "farhand_pool_waiting", "pool"),
 			graph("Refused", "short",
 				"sum by (pool, bound) (rate(farhand_pool_refused_total{$i}[$__rate_interval]))", "{{pool}} {{bound}}"),

@@ -76,8 +76,8 @@ func TestFleetHasEverything(t *testing.T) {
 		"fleet": "Deployment HorizontalPodAutoscaler Ingress NetworkPolicy PodDisruptionBudget Service Service " +
 			"ServiceAccount ServiceMonitor",
 		"single": "Deployment NetworkPolicy PersistentVolumeClaim Service Service ServiceAccount",
-		"bundled": "Deployment NetworkPolicy NetworkPolicy PodDisruptionBudget Service Service Service ServiceAccount " +
-			"StatefulSet",
+		"bundled": "Deployment NetworkPolicy NetworkPolicy PodDisruptionBudget Service Service Service " +
+			"ServiceAccount StatefulSet",
 	} {
 		var kinds []string
 		for _, o := range parse(t, render(t, releases[name]...)) {
@@ -273,7 +273,8 @@ func checkSecrets(t *testing.T, all []object) {
 		}
 		for _, c := range list(o, "spec", "template", "spec", "containers") {
 			for _, from := range list(c, "envFrom") {
-				if text(from, "secretRef", "name") != "farhand-secrets" && text(from, "secretRef", "name") != "farhand" {
+				if text(from, "secretRef", "name") != "farhand-secrets" &&
+					text(from, "secretRef", "name") != "farhand" {
 					t.Errorf("%s reads %v", name, from)
 				}
 			}

@@ -46,7 +46,8 @@ func TestTheImageIsBuiltAsTheArchives(t *testing.T) {
 		t.Errorf("the Dockerfile does not run %s", want)
 	}
 	for stage := range strings.SplitSeq(image, "\nFROM ") {
-		if strings.Contains(stage, "${VERSION}") && !regexp.MustCompile(`(?m)^ARG VERSION="" COMMIT=""`).MatchString(stage) {
+		if strings.Contains(stage, "${VERSION}") &&
+			!regexp.MustCompile(`(?m)^ARG VERSION="" COMMIT=""`).MatchString(stage) {
 			t.Errorf("a stage of the Dockerfile uses a version that it does not declare:\n%s", stage)
 		}
 	}

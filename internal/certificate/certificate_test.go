@@ -125,8 +125,9 @@ func TestSoon(t *testing.T) {
 		life, left time.Duration
 		soon       bool
 	}{
-		{365 * day, 15 * day, false}, {365 * day, 13 * day, true}, {90 * day, 16 * day, false}, {90 * day, 13 * day, true},
-		{6 * day, 3 * day, false}, {6 * day, day, true}, {30 * day, 6 * day, false}, {30 * day, 4 * day, true},
+		{365 * day, 15 * day, false}, {365 * day, 13 * day, true}, {90 * day, 16 * day, false},
+		{90 * day, 13 * day, true}, {6 * day, 3 * day, false}, {6 * day, day, true}, {30 * day, 6 * day, false},
+		{30 * day, 4 * day, true},
 	} {
 		cert := &x509.Certificate{NotBefore: now.Add(tt.left - tt.life), NotAfter: now.Add(tt.left)}
 		if err := Soon(cert, now); (err != nil) != tt.soon {

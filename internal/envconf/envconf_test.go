@@ -57,7 +57,8 @@ func TestVariables(t *testing.T) {
 	for _, v := range envconf.Variables(reflect.ValueOf(outer{}), "X_") {
 		names = append(names, v.Name+"="+v.Default+v.Doc)
 	}
-	if got := strings.Join(names, " "); got != "X_NAME= X_IN_LIFE=1hHow long. X_IN_SIZE=1MiB X_IN_WRONG=true X_COUNT=3" {
+	if got := strings.Join(names, " "); got != "X_NAME= X_IN_LIFE=1hHow long. X_IN_SIZE=1MiB "+
+		"X_IN_WRONG=true X_COUNT=3" {
 		t.Error(got)
 	}
 }

@@ -14,11 +14,14 @@ func TestTheLeastLimitCounts(t *testing.T) {
 		want    int64
 	}{
 		"nothing is known": {nil, math.MaxInt64, 0},
-		"the machine":      {map[string]string{"proc/meminfo": "MemTotal:       2048 kB\nMemFree: 1 kB\n"}, math.MaxInt64, 2 << 20},
-		"GOMEMLIMIT":       {map[string]string{"proc/meminfo": "MemTotal: 2048 kB\n"}, 1000, 1000},
+		"the machine": {map[string]string{"proc/meminfo": "MemTotal:       2048 kB\nMemFree: 1 kB\n"},
+			math.MaxInt64, 2 << 20},
+		"GOMEMLIMIT": {map[string]string{"proc/meminfo": "MemTotal: 2048 kB\n"}, 1000, 1000},
 		"a parent group": {map[string]string{"proc/meminfo": "MemTotal: 2048 kB\n", "proc/self/cgroup": "0::/a/b\n",
-			"sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/memory.max": "1048576\n"}, math.MaxInt64, 1 << 20},
-		"a container": {map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "512\n"}, math.MaxInt64, 512},
+			"sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/memory.max": "1048576\n"},
+			math.MaxInt64, 1 << 20},
+		"a container": {map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "512\n"},
+			math.MaxInt64, 512},
 		"version 1": {map[string]string{
 			"proc/self/cgroup": "3:cpu:/x\n2:memory:/docker/ab\n",
 			"sys/fs/cgroup/memory/docker/ab/memory.limit_in_bytes": "700\n",

@@ -177,7 +177,8 @@ func TestMistakesAreNamed(t *testing.T) {
 		_, err := otlp.LoadConfig([]string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1", wrong})
 		name, value, _ := strings.Cut(wrong, "=")
 		shown := strings.TrimSuffix(name, "_KEY") // a pair of files has one error
-		if err == nil || !strings.Contains(err.Error(), shown) || value == "secret" && strings.Contains(err.Error(), value) {
+		if err == nil || !strings.Contains(err.Error(), shown) || value == "secret" &&
+			strings.Contains(err.Error(), value) {
 			t.Errorf("%s: %v", wrong, err)
 		}
 	}

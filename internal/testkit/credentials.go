@@ -44,8 +44,8 @@ func Certificate(t testing.TB, dir string, until time.Time) (certFile, keyFile s
 		from = until
 	}
 	template := x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: "localhost"}, NotBefore: from.Add(-time.Hour), NotAfter: until,
-		KeyUsage:    x509.KeyUsageDigitalSignature,
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "localhost"}, NotBefore: from.Add(-time.Hour),
+		NotAfter: until, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		DNSNames:    []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 	}

@@ -51,7 +51,8 @@ func BenchmarkQuota(b *testing.B) {
 	space := documents.Space{Tenant: "t", Kind: "k"}
 	for i := range 10_000 {
 		id := strconv.Itoa(i)
-		if _, err := documents.Commit(b.Context(), m.documents, space, documents.Join("i", id, time.Hour, 0)); err != nil {
+		if _, err := documents.Commit(b.Context(), m.documents, space,
+			documents.Join("i", id, time.Hour, 0)); err != nil {
 			b.Fatal(err)
 		}
 	}

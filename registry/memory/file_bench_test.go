@@ -108,7 +108,8 @@ func BenchmarkDurableWrites(b *testing.B) {
 			var next atomic.Int64
 			put := func() error {
 				id := fmt.Sprint(next.Add(1) % 1000)
-				_, err := documents.Commit(b.Context(), m.Documents(), space, documents.Put(id, make([]byte, 300), time.Hour))
+				_, err := documents.Commit(b.Context(), m.Documents(), space,
+					documents.Put(id, make([]byte, 300), time.Hour))
 				return err
 			}
 			before := c.commits.Load()
@@ -139,7 +140,8 @@ func BenchmarkOpen(b *testing.B) {
 	for range 100 {
 		lines := make([]registry.AuditEntry, 1000)
 		for i := range lines {
-			lines[i] = registry.AuditEntry{Tenant: "t", Action: "call", Tool: "echo", SessionID: "s", CallID: "0123456789"}
+			lines[i] = registry.AuditEntry{Tenant: "t", Action: "call", Tool: "echo", SessionID: "s",
+				CallID: "0123456789"}
 		}
 		steps := make([]documents.Step, 100)
 		for i := range steps {

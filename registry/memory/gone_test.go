@@ -80,7 +80,8 @@ func TestWhatIsExpectedOfLiveSessionsIsShared(t *testing.T) {
 	ctx := t.Context()
 	claim := func(id string) registry.Session {
 		t.Helper()
-		s := registry.Session{Key: registry.Key{Tenant: "greedy", Session: id}, Pod: "pod", Generation: registry.AnyHolder}
+		s := registry.Session{Key: registry.Key{Tenant: "greedy", Session: id}, Pod: "pod",
+			Generation: registry.AnyHolder}
 		claimed, err := m.Claim(ctx, s)
 		if err != nil {
 			t.Fatal(err)

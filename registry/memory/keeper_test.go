@@ -297,7 +297,8 @@ func TestSlowDisk(t *testing.T) {
 			return err
 		}
 		began := time.Now()
-		if err := put(t.Context(), 0); !errors.Is(err, registry.CodeStoreUnavailable) || time.Since(began) > time.Minute {
+		if err := put(t.Context(), 0); !errors.Is(err, registry.CodeStoreUnavailable) ||
+			time.Since(began) > time.Minute {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

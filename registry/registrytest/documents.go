@@ -114,7 +114,8 @@ var documentTests = []subtest{
 		f.eventually("one leaves", func() bool { return len(f.members(space, "x", false)) == 2 })
 		f.wantMembers(space, "x", false, "6 b", "7 c")
 		for _, step := range []documents.Step{
-			documents.AtMost(13, documents.Term{Index: "x"}), documents.AtMost(7, documents.Term{Index: "x", Except: "6 b"}),
+			documents.AtMost(13, documents.Term{Index: "x"}),
+			documents.AtMost(7, documents.Term{Index: "x", Except: "6 b"}),
 			documents.AtMost(13, documents.Term{Index: "x", Except: "5 a"}),
 			documents.AtMost(23, documents.Term{Index: "x", Weight: 10}, documents.Term{Index: "y", Weight: 3}),
 			documents.AtMost(10, documents.Term{Index: "x", Weight: 10, Except: documents.Weighed(6, "b")}),

@@ -191,7 +191,8 @@ var queueTests = []subtest{
 			stored.State != registry.StateQueued || stored.Queue != "phone" {
 			f.Fatalf("created %v: %+v", created, stored)
 		}
-		if moved, err := f.store.MoveCall(f.ctx, f.tenant, f.id, registry.EventDeliver, registry.Change{}); err != nil ||
+		if moved, err := f.store.MoveCall(f.ctx, f.tenant, f.id, registry.EventDeliver,
+			registry.Change{}); err != nil ||
 			moved.Applied {
 			f.Errorf("delivered from the queue: %+v %v", moved, err)
 		}
@@ -209,8 +210,10 @@ var queueTests = []subtest{
 				!moved.Record.Deadline.Equal(until) {
 				f.Errorf("returned: %+v", moved)
 			}
-			if steps := moved.Record.Timeline; len(steps) > 1+registry.MaxSteps || !slices.Equal(steps[:1], stored.Timeline) ||
-				steps[len(steps)-2].State != registry.StateAccepted || steps[len(steps)-1].State != registry.StateQueued {
+			if steps := moved.Record.Timeline; len(steps) > 1+registry.MaxSteps ||
+				!slices.Equal(steps[:1], stored.Timeline) ||
+				steps[len(steps)-2].State != registry.StateAccepted ||
+				steps[len(steps)-1].State != registry.StateQueued {
 				f.Fatalf("timeline of %d steps: %+v", len(steps), steps)
 			}
 		}

@@ -29,7 +29,8 @@ var rotationTests = []subtest{
 		f.wantSecrets("s1", "s1 s2")
 		old, err := f.store.CredentialByDigest(f.ctx, f.digest("s1"))
 		f.must(err)
-		if old.Digest != f.digest("s1") || !old.ExpiresAt.Equal(got.FormerEnds) || old.ID != "s1" || old.User != "ann" ||
+		if old.Digest != f.digest("s1") || !old.ExpiresAt.Equal(got.FormerEnds) || old.ID != "s1" ||
+			old.User != "ann" ||
 			!old.CreatedAt.Equal(made.CreatedAt) {
 			f.Errorf("by the former secret: %+v", old)
 		}
@@ -159,7 +160,8 @@ var rotationTests = []subtest{
 				digest := f.digest(fmt.Sprintf("%s-%d", id, i))
 				digests = append(digests, digest)
 				done.Go(func() {
-					_, _ = f.store.RotateCredential(f.ctx, f.tenant, id, registry.Rotation{Digest: digest, Overlap: time.Hour})
+					_, _ = f.store.RotateCredential(f.ctx, f.tenant, id,
+						registry.Rotation{Digest: digest, Overlap: time.Hour})
 				})
 			}
 			revoked := round%2 == 0

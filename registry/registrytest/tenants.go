@@ -101,7 +101,11 @@ var tenantTests = []subtest{
 	{name: "the version changes with each budget", run: func(f *fixture) {
 		versions := make(map[string]bool)
 		for i := range 3 {
-			f.changeTenant(f.tenant, func(t *registry.Tenant) error { t.Budget.Tenant.Calls = int64(i + 1); return nil })
+			f.changeTenant(f.tenant, func(t *registry.Tenant) error {
+				t.Budget.Tenant.Calls = int64(i +
+					1)
+				return nil
+			})
 			version, err := f.store.BudgetsVersion(f.ctx)
 			f.must(err)
 			versions[version] = true
@@ -148,7 +152,8 @@ var spentTests = []subtest{
 			f.Errorf("the day ends in %v", done.Left)
 		}
 		read, err := f.store.ReadSpent(f.ctx, registry.SpentDay{Tenant: f.tenant, Day: done.Day},
-			registry.SpentDay{Tenant: f.tenant, Day: "2020-01-01"}, registry.SpentDay{Tenant: f.tenant + "x", Day: done.Day})
+			registry.SpentDay{Tenant: f.tenant, Day: "2020-01-01"},
+			registry.SpentDay{Tenant: f.tenant + "x", Day: done.Day})
 		f.must(err)
 		if read[0] != done.Sums[0] || read[1] != (registry.Spent{}) || read[2] != (registry.Spent{}) {
 			f.Errorf("%+v", read)
@@ -195,7 +200,8 @@ var spentTests = []subtest{
 		var charges []registry.TenantCharge
 		for i := range 300 {
 			charges = append(charges, registry.TenantCharge{
-				Tenant: fmt.Sprint(f.tenant, "-", i), Charges: []registry.Charge{{Spent: registry.Spent{Tokens: int64(i)}}},
+				Tenant:  fmt.Sprint(f.tenant, "-", i),
+				Charges: []registry.Charge{{Spent: registry.Spent{Tokens: int64(i)}}},
 			})
 		}
 		for i, done := range f.store.AddSpent(f.ctx, charges...) {

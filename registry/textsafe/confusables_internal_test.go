@@ -23,7 +23,8 @@ func TestConfusablesFile(t *testing.T) {
 			t.Errorf("%U looks like %q", r, alike)
 		}
 	}
-	for from, to := range map[string]string{"\u0440\u0430\u0443\u0440\u0430l": "paypal", "ℓοgin": "login", "rn": "rn", "m": "rn", "0": "O"} {
+	for from, to := range map[string]string{"\u0440\u0430\u0443\u0440\u0430l": "paypal", "ℓοgin": "login",
+		"rn": "rn", "m": "rn", "0": "O"} {
 		if got := exactSkeleton(from); got != to {
 			t.Errorf("the skeleton of %q is %q, want %q", from, got, to)
 		}

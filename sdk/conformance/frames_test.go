@@ -157,7 +157,8 @@ func (p *play) many(s *step) error {
 		id := fmt.Sprintf("many-%d", i)
 		open[id] = true
 		p.write(map[string]any{
-			"type": "tool_call_request", "id": id, "name": "echo", "args": map[string]any{"text": id}, "deadline_ms": 30_000,
+			"type": "tool_call_request", "id": id, "name": "echo", "args": map[string]any{"text": id},
+			"deadline_ms": 30_000,
 		})
 	}
 	for len(open) > 0 {

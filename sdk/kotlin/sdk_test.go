@@ -216,7 +216,8 @@ func TestReadme(t *testing.T) {
 		t.Run(fmt.Sprint(i+1), func(t *testing.T) {
 			pod := startPod(t)
 			cmd := exec.Command("java", "-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp",
-				filepath.Join(dir, "target/classes")+":"+filepath.Join(dir, "libs/*"), fmt.Sprintf("readme%d.Main%dKt", i, i))
+				filepath.Join(dir, "target/classes")+":"+filepath.Join(dir, "libs/*"),
+				fmt.Sprintf("readme%d.Main%dKt", i, i))
 			cmd.Dir = t.TempDir()
 			cmd.Env = append(os.Environ(), "GATEWAY="+pod)
 			write(t, filepath.Join(cmd.Dir, "picture.png"), "\x89PNG")
@@ -302,7 +303,8 @@ func TestAndroid(t *testing.T) {
 // TestFormat checks the sources with ktlint, the formatter of Kotlin's style guide. `ktlint -F` formats them.
 func TestFormat(t *testing.T) {
 	root := kotlintest.Root(t)
-	jars, err := filepath.Glob(filepath.Join(root, ".cache/maven/com/pinterest/ktlint/ktlint-cli/*/ktlint-cli-*-all.jar"))
+	jars, err := filepath.Glob(filepath.Join(root,
+		".cache/maven/com/pinterest/ktlint/ktlint-cli/*/ktlint-cli-*-all.jar"))
 	must(t, err)
 	if len(jars) != 1 {
 		t.Fatal("ktlint is missing: run sh .ci/deps kotlin")

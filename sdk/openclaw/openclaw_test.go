@@ -17,7 +17,8 @@ import (
 )
 
 var (
-	chosen = flag.String("openclaw", "", "OpenClaw's versions to test: pinned, newest, or a list with commas; empty: none")
+	chosen = flag.String("openclaw", "", "OpenClaw's versions to test: pinned, newest, or a list with "+
+		"commas; empty: none")
 	built  = flag.String("program", "", "the farhand to test; empty: it is built, with the race detector")
 	logs   = flag.String("log", "warn", "log level of the pods")
 	update = flag.Bool("update", false, "write the results into docs/openclaw.md")

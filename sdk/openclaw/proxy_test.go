@@ -95,9 +95,10 @@ func (p *proxy) dial(u *url.URL) *websocket.Conn {
 	pods := p.pods
 	p.mu.Unlock()
 	for _, addr := range pods {
-		dialer := &websocket.Dialer{HandshakeTimeout: 20 * time.Second, NetDial: func(network, a string) (net.Conn, error) {
-			return net.DialTimeout(network, a, time.Second)
-		}}
+		dialer := &websocket.Dialer{HandshakeTimeout: 20 * time.Second,
+			NetDial: func(network, a string) (net.Conn, error) {
+				return net.DialTimeout(network, a, time.Second)
+			}}
 		conn, resp, err := dialer.Dial("ws://"+addr+u.RequestURI(), nil)
 		if resp != nil {
 			_ = resp.Body.Close()

@@ -331,7 +331,10 @@ func (b *bench) cancel() string {
 	if status != http.StatusAccepted {
 		b.t.Fatalf("%d %v", status, answer)
 	}
-	b.await("the node has the call", func() bool { return b.proxy.count(false, "node.invoke.request", "sleep 600") > 0 })
+	b.await("the node has the call", func() bool {
+		return b.proxy.count(false, "node.invoke.request",
+			"sleep 600") > 0
+	})
 	if status, answer := b.other().do(b.t, http.MethodDelete, "/api/calls/"+id, nil); status >= http.StatusBadRequest {
 		b.t.Errorf("%d %v", status, answer)
 	}

@@ -61,7 +61,8 @@ func (c *caller) run(over <-chan struct{}) {
 
 // call makes a call of a random shape.
 func (c *caller) call() {
-	r := &request{shape: []shape{short, short, long, late, keyed, keyed, async, queued}[c.random.IntN(8)], sdk: c.device.sdk}
+	r := &request{shape: []shape{short, short, long, late, keyed, keyed, async, queued}[c.random.IntN(8)],
+		sdk: c.device.sdk}
 	c.made++
 	r.text = fmt.Sprintf("%s %s %d %x", r.shape, c.device.session, c.made, c.random.Uint64())
 	ms, timeout := c.random.IntN(100), callTimeout

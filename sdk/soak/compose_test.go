@@ -136,7 +136,8 @@ func (c *compose) services() []string {
 // run runs docker compose and returns its output.
 func (c *compose) run(args ...string) string {
 	c.t.Helper()
-	cmd := exec.Command("../../.cache/bin/docker-compose", append([]string{"-f", "../../deploy/compose.yaml"}, args...)...)
+	cmd := exec.Command("../../.cache/bin/docker-compose",
+		append([]string{"-f", "../../deploy/compose.yaml"}, args...)...)
 	cmd.Env = c.env
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
@@ -163,7 +164,8 @@ func (c *compose) kill(service string) {
 	must(c.t, syscall.Kill(before, syscall.SIGKILL))
 	testkit.Eventually(c.t, service+" is back", func() bool {
 		s := inspect().Container.State
-		return s.Running && s.Pid != before && (s.Health == nil || s.Health.Status == "none" || s.Health.Status == "healthy")
+		return s.Running && s.Pid != before && (s.Health == nil || s.Health.Status == "none" ||
+			s.Health.Status == "healthy")
 	})
 }
 
@@ -202,7 +204,8 @@ func (f *fleet) checkGuide(t *testing.T, program, ca string, keys map[string]str
 	t.Helper()
 	as := func(ctx context.Context, role string, args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, program, args...)
-		cmd.Env = []string{"FARHAND_URL=" + f.url, "FARHAND_CA=" + ca, "FARHAND_TOKEN=" + keys[role], "HOME=" + t.TempDir()}
+		cmd.Env = []string{"FARHAND_URL=" + f.url, "FARHAND_CA=" + ca, "FARHAND_TOKEN=" + keys[role],
+			"HOME=" + t.TempDir()}
 		return cmd
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Limit)
@@ -240,7 +243,8 @@ func (f *fleet) checkRoles(t *testing.T, keys map[string]string) {
 		}
 		var tools struct{ Result struct{ Tools []any } }
 		mayCall := role == "caller" || role == "admin"
-		if err := json.NewDecoder(resp.Body).Decode(&tools); mayCall && (err != nil || resp.StatusCode != http.StatusOK) ||
+		if err := json.NewDecoder(resp.Body).Decode(&tools); mayCall &&
+			(err != nil || resp.StatusCode != http.StatusOK) ||
 			!mayCall && resp.StatusCode != http.StatusForbidden {
 			t.Errorf("MCP with the key of %s: %s %v", role, resp.Status, err)
 		}

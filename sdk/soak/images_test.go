@@ -78,7 +78,8 @@ func archive(t *testing.T, programs map[string]string, folders map[string]int) *
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	for name, owner := range owners {
-		must(t, w.WriteHeader(&tar.Header{Name: name + "/", Typeflag: tar.TypeDir, Mode: 0o755, Uid: owner, Gid: owner}))
+		must(t, w.WriteHeader(&tar.Header{Name: name + "/", Typeflag: tar.TypeDir, Mode: 0o755,
+			Uid: owner, Gid: owner}))
 	}
 	for to, from := range files {
 		body, err := os.ReadFile(from)

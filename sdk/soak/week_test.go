@@ -112,7 +112,8 @@ func newWeek(t *testing.T) *aWeek {
 // writePolicy makes the policy of a day. Each differs from the one before.
 func (w *aWeek) writePolicy(t *testing.T, day int) {
 	t.Helper()
-	text := fmt.Sprintf("version: 1\ncalls:\n  - id: day-%d\n    deny: [never_%d]\n    reason: Day %d.\n", day, day, day)
+	text := fmt.Sprintf("version: 1\ncalls:\n  - id: day-%d\n    deny: [never_%d]\n    reason: Day %d.\n", day, day,
+		day)
 	next := w.policy + ".next"
 	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

@@ -298,8 +298,9 @@ func TestTypes(t *testing.T) {
 		{"--module", "NodeNext"}, {"--module", "ESNext", "--moduleResolution", "bundler"},
 	} {
 		args := append([]string{
-			filepath.Join(dir, "node_modules/typescript/bin/tsc"), "types.ts", "--strict", "--noEmit", "--preserveSymlinks",
-			"--exactOptionalPropertyTypes", "--skipLibCheck", "--target", "es2022", "--lib", "es2023,dom", "--types", "",
+			filepath.Join(dir, "node_modules/typescript/bin/tsc"), "types.ts", "--strict", "--noEmit",
+			"--preserveSymlinks", "--exactOptionalPropertyTypes", "--skipLibCheck", "--target", "es2022", "--lib",
+			"es2023,dom", "--types", "",
 		}, resolution...)
 		cmd := exec.Command("node", args...)
 		cmd.Dir = own

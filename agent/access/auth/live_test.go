@@ -133,7 +133,8 @@ func TestKeysNameWhoAsks(t *testing.T) {
 		want := auth.Identity{
 			Tenant: "acme", User: "ann", Roles: auth.RoleCaller | auth.RoleApprover, Tools: "camera_*",
 			Context:    "group",
-			Credential: "key:k1", Secret: auth.SecretDigest(secret)[:16], Issued: id.Issued, Expires: id.Expires, Use: id.Use,
+			Credential: "key:k1", Secret: auth.SecretDigest(secret)[:16], Issued: id.Issued,
+			Expires: id.Expires, Use: id.Use,
 		}
 		if id != want || id.Issued.IsZero() || id.Expires.IsZero() {
 			t.Errorf("identity %+v\nwant     %+v", id, want)

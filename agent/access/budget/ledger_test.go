@@ -168,7 +168,8 @@ func TestAnIdentityHasABudgetOfItsOwn(t *testing.T) {
 // At midnight UTC by the store's clock, budgets begin anew.
 func TestABudgetBeginsAnewEachDay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2, registry.DayBudget{Tenant: registry.Spent{Calls: 5}, Identity: registry.Spent{Calls: 3}}, nil)
+		f := newFleet(t, 2, registry.DayBudget{Tenant: registry.Spent{Calls: 5}, Identity: registry.Spent{Calls: 3}},
+			nil)
 		defer f.close()
 		f.call(0, ann, 100)
 		passed, refused := f.call(1, ben, 100)

@@ -32,7 +32,8 @@ func metadata(changes map[string]any) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		self := "http://" + r.Host
 		all := map[string]any{
-			"issuer": self, "authorization_endpoint": self + "/authorize", "token_endpoint": "https://tokens.example.com/x",
+			"issuer": self, "authorization_endpoint": self + "/authorize",
+			"token_endpoint":      "https://tokens.example.com/x",
 			"revocation_endpoint": "https://tokens.example.com/revoke",
 		}
 		maps.Copy(all, changes)

@@ -29,7 +29,8 @@ func TestAlgorithms(t *testing.T) {
 	}
 	for kind, file := range map[string][]byte{"pem": pems, "set": set[:len(set):len(set)]} {
 		if kind == "set" { // the key for encryption is no mistake in what is published, but one in a file
-			_, err := jwt.New(jwt.Config{Settings: jwt.Settings{Issuer: issuer, Audience: audience, KeyFile: fileOf(t, file)}})
+			_, err := jwt.New(jwt.Config{Settings: jwt.Settings{Issuer: issuer, Audience: audience,
+				KeyFile: fileOf(t, file)}})
 			if err == nil {
 				t.Error("a key that is of no use was accepted in a file")
 			}

@@ -94,7 +94,8 @@ func TestLookAlikesOfOthersStaySecret(t *testing.T) {
 		_, err = f.Collect(t.Context(), asked.Secret)
 		f.must(err)
 	}
-	for _, id := range []string{"Door-10", "dOor-10", "doOr-10", "DOor-10", "DoOr-10", "dOOr-10", "DOOr-10", "DOOR-10"} {
+	for _, id := range []string{"Door-10", "dOor-10", "doOr-10", "DOor-10", "DoOr-10", "dOOr-10",
+		"DOOr-10", "DOOR-10"} {
 		pairFor(approver("ben"), id)
 	}
 	asked := f.ask(pairing.Request{DeviceID: "door-10"})

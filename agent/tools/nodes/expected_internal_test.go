@@ -31,7 +31,8 @@ func TestSeveralDevicesAreExpected(t *testing.T) {
 	r := reach{&Config{Directory: moving{"one", "two"}}, sc}
 	_, err := r.call(t.Context(), "", "notify", registry.JSON{}, 0)
 	e := registry.AsError(err)
-	if !errors.Is(err, registry.CodeAmbiguousTarget) || len(e.Candidates) != 2 || !strings.Contains(e.Message, "notify") {
+	if !errors.Is(err, registry.CodeAmbiguousTarget) || len(e.Candidates) != 2 ||
+		!strings.Contains(e.Message, "notify") {
 		t.Errorf("without an id: %+v", e)
 	}
 	_, err = r.call(t.Context(), "twin", "notify", registry.JSON{}, 0)

@@ -29,10 +29,11 @@ type openclaw struct {
 
 func openclawCommands() []string {
 	return []string{
-		"system.notify", "camera.snap", "camera.list", "camera.clip", "screen.record", "screen.snapshot", "location.get",
-		"photos.latest", "notifications.list", "device.info", "device.status", "device.health", "device.permissions",
-		"system.which", "system.run", "system.run.prepare", "canvas.present", "canvas.hide", "canvas.navigate",
-		"canvas.eval", "canvas.snapshot", "canvas.a2ui.pushJSONL", "canvas.a2ui.reset", "acme.blink",
+		"system.notify", "camera.snap", "camera.list", "camera.clip", "screen.record",
+		"screen.snapshot", "location.get", "photos.latest", "notifications.list", "device.info", "device.status",
+		"device.health", "device.permissions", "system.which", "system.run", "system.run.prepare", "canvas.present",
+		"canvas.hide", "canvas.navigate", "canvas.eval", "canvas.snapshot", "canvas.a2ui.pushJSONL",
+		"canvas.a2ui.reset", "acme.blink",
 	}
 }
 
@@ -159,7 +160,8 @@ func TestOpenClawNodes(t *testing.T) {
 		{"nodes", `{"action":"notifications_list"}`, `notifications.list{}`, "notifications_list", 0},
 		{"nodes", `{"action":"device_status"}`, `device.status{}`, "", 0},
 		{"nodes", `{"action":"which","bins":["git"]}`, `system.which{"bins":["git"]}`, "", 0},
-		{"nodes", `{"action":"run","command":"id"}`, `system.run{"command":["/bin/sh","-lc","id"],"timeoutMs":`, "run", 0},
+		{"nodes", `{"action":"run","command":"id"}`, `system.run{"command":["/bin/sh","-lc","id"],"timeoutMs":`, "run",
+			0},
 		{"node-invoke", `{"command":"acme_blink","params":{"times":2}}`, `acme.blink{"times":2}`, "acme_blink", 0},
 		{"canvas", `{"action":"present","url":"https://example.com/"}`, `canvas.present{"url":"https://example.com/"}`,
 			"", 0},
@@ -190,8 +192,8 @@ func TestOpenClawNodes(t *testing.T) {
 func TestOpenClawNodeAsksOnce(t *testing.T) {
 	for rules, want := range map[string]string{
 		"": "system.run system.run.prepare system.run",
-		"version: 1\ntools:\n  - {id: runs, names: run, approval: never}\n": "system.run system.run system.run.prepare " +
-			"system.run",
+		"version: 1\ntools:\n  - {id: runs, names: run, approval: never}\n": "system.run system.run " +
+			"system.run.prepare system.run",
 	} {
 		for _, allow := range []bool{true, false} {
 			h := newHouse(t, options{rules: rules})

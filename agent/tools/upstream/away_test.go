@@ -261,14 +261,15 @@ func TestOddAnswerKeepsTheConnection(t *testing.T) {
 		answer func(w http.ResponseWriter, m message)
 		failed string // the text of a failed tool; empty: the outcome is not known
 	}{
-		"302":                {status(302, "text/html", "sign in"), "HTTP status 302"},
-		"303 to elsewhere":   {status(303, "text/html", "sign in"), "HTTP status 303"},
-		"400":                {status(400, "text/html", "bad"), "HTTP status 400"},
-		"401":                {status(401, "text/html", "who"), "HTTP status 401"},
-		"403 of a firewall":  {status(403, "text/html", "<html>blocked</html>"), "HTTP status 403"},
-		"404":                {status(404, "text/html", "none"), "HTTP status 404"},
-		"413 of a proxy":     {status(413, "text/html", "too large"), "HTTP status 413"},
-		"403 of JSON":        {status(403, "application/json", `{"error":{"code":-1,"message":"Not today"}}`), "Not today"},
+		"302":               {status(302, "text/html", "sign in"), "HTTP status 302"},
+		"303 to elsewhere":  {status(303, "text/html", "sign in"), "HTTP status 303"},
+		"400":               {status(400, "text/html", "bad"), "HTTP status 400"},
+		"401":               {status(401, "text/html", "who"), "HTTP status 401"},
+		"403 of a firewall": {status(403, "text/html", "<html>blocked</html>"), "HTTP status 403"},
+		"404":               {status(404, "text/html", "none"), "HTTP status 404"},
+		"413 of a proxy":    {status(413, "text/html", "too large"), "HTTP status 413"},
+		"403 of JSON": {status(403, "application/json", `{"error":{"code":-1,"message":"Not today"}}`),
+			"Not today"},
 		"500":                {status(500, "text/plain", "oops"), ""},
 		"501":                {status(501, "text/plain", "no"), ""},
 		"524 of a proxy":     {status(524, "text/html", "a timeout occurred"), ""},

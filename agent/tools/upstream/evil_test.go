@@ -381,7 +381,8 @@ func TestHostileLists(t *testing.T) {
 func TestPagesWithOtherNames(t *testing.T) {
 	var pages atomic.Int32
 	servers, holds := withGood(t, evil{list: func(w http.ResponseWriter, _ *http.Request, m message) {
-		reply(w, m, fmt.Sprintf(`{"tools":[%s],"nextCursor":"%d%s"}`, oneTool, pages.Add(1), strings.Repeat("c", 800<<10)))
+		reply(w, m, fmt.Sprintf(`{"tools":[%s],"nextCursor":"%d%s"}`, oneTool, pages.Add(1),
+			strings.Repeat("c", 800<<10)))
 	}}, func(s *upstream.Server) { s.Connect = time.Minute })
 	until(t, servers, func(map[string]agent.Tool) bool {
 		return strings.Contains(servers.Status()[0].Why, "change all the time")

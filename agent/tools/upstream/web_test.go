@@ -214,7 +214,8 @@ func TestErrorsThatRepeatSecrets(t *testing.T) {
 				}}),
 			})
 			res, err := call(t, until(t, servers, has("evil__do"))["evil__do"], `{}`)
-			if err != nil || res.Success || !strings.Contains(res.Error, "xx *") || strings.Contains(res.Error, "hunt") {
+			if err != nil || res.Success || !strings.Contains(res.Error, "xx *") ||
+				strings.Contains(res.Error, "hunt") {
 				t.Errorf("%+v, %v", res, err)
 			}
 		})

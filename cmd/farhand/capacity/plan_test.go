@@ -27,9 +27,12 @@ func planOf(t *testing.T, d Demand) Plan {
 // What is no number, zero where it must not be, negative, broken or huge is refused.
 func TestDemandsAreChecked(t *testing.T) {
 	fields := map[string]func(*Demand) *float64{
-		"devices": func(d *Demand) *float64 { return &d.Devices }, "calls": func(d *Demand) *float64 { return &d.Calls },
-		"payload": func(d *Demand) *float64 { return &d.Payload }, "cores": func(d *Demand) *float64 { return &d.PodCores },
-		"memory": func(d *Demand) *float64 { return &d.PodMemory }, "zones": func(d *Demand) *float64 { return &d.Zones },
+		"devices": func(d *Demand) *float64 { return &d.Devices },
+		"calls":   func(d *Demand) *float64 { return &d.Calls },
+		"payload": func(d *Demand) *float64 { return &d.Payload },
+		"cores":   func(d *Demand) *float64 { return &d.PodCores },
+		"memory":  func(d *Demand) *float64 { return &d.PodMemory },
+		"zones":   func(d *Demand) *float64 { return &d.Zones },
 	}
 	for name, field := range fields {
 		for _, n := range []float64{-1, math.NaN(), math.Inf(1), math.Inf(-1), 1e30, 0} {
@@ -49,7 +52,8 @@ func TestDemandsAreChecked(t *testing.T) {
 	}
 	d := usual()
 	d.Devices, d.Calls, d.Payload = 1, maxCalls, maxPayload
-	if p, err := d.Plan(Constants{CallPod: 100, CallPodKB: 20, SessionPod: 1, ConnectPod: 1, ConnectRedis: 1}); err == nil {
+	if p, err := d.Plan(Constants{CallPod: 100, CallPodKB: 20, SessionPod: 1, ConnectPod: 1,
+		ConnectRedis: 1}); err == nil {
 		t.Errorf("a hundred million calls a second to one device: %+v", p)
 	}
 }
@@ -59,8 +63,8 @@ func TestPlansCarryTheirDemand(t *testing.T) {
 	for range 500 {
 		d := Demand{
 			Devices: math.Ceil(math.Pow(10, rand.Float64()*8)), Calls: math.Pow(10, rand.Float64()*6),
-			Payload: rand.Float64() * 1e5, PodCores: 1 + rand.Float64()*31, PodMemory: (1 + rand.Float64()*31) * (1 << 30),
-			Zones: float64(1 + rand.IntN(5)),
+			Payload: rand.Float64() * 1e5, PodCores: 1 + rand.Float64()*31,
+			PodMemory: (1 + rand.Float64()*31) * (1 << 30), Zones: float64(1 + rand.IntN(5)),
 		}
 		c, err := Measured()
 		if err != nil {
@@ -77,7 +81,8 @@ func TestPlansCarryTheirDemand(t *testing.T) {
 			t.Errorf("%+v: %d pods, of which %v are left, %v cores, %v bytes", d, p.Pods, left, p.Cores, p.PodBytes)
 		}
 		if p.RedisLoad > redisBusy+1e-9 || p.Pods > cellPods || p.Shards > cellShards || devices > cellDevices {
-			t.Errorf("%+v: a cell of %v devices, %d pods, %d shards, %v busy", d, devices, p.Pods, p.Shards, p.RedisLoad)
+			t.Errorf("%+v: a cell of %v devices, %d pods, %d shards, %v busy", d, devices, p.Pods,
+				p.Shards, p.RedisLoad)
 		}
 		if !slices.IsSortedFunc(p.BreaksFirst, func(a, b Limit) int { return int(math.Copysign(1, b.Used-a.Used)) }) {
 			t.Errorf("%+v: %+v", d, p.BreaksFirst)

@@ -17,7 +17,8 @@ func ask(t *testing.T, tools []provider.Tool, messages ...provider.Message) prov
 	streamed := ""
 	a, err := Model{}.Generate(t.Context(), provider.Request{Messages: messages, Tools: tools},
 		func(d provider.Delta) { streamed += d.Text })
-	if err != nil || streamed != a.Message.Content || (a.Stop == provider.StopToolCalls) != (a.Message.ToolCalls != nil) {
+	if err != nil || streamed != a.Message.Content ||
+		(a.Stop == provider.StopToolCalls) != (a.Message.ToolCalls != nil) {
 		t.Errorf("%+v, streamed %q, %v", a, streamed, err)
 	}
 	if !strings.Contains(strings.ToLower(a.Message.Content), "script") {
@@ -88,7 +89,8 @@ func TestTheScriptEndsWithItsTurn(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := (Model{}).Generate(ctx, provider.Request{}, func(provider.Delta) {}); !errors.Is(err, context.Canceled) {
+	if _, err := (Model{}).Generate(ctx, provider.Request{}, func(provider.Delta) {}); !errors.Is(err,
+		context.Canceled) {
 		t.Error(err)
 	}
 }

@@ -65,13 +65,14 @@ func TestStrangersDoNotAnswer(t *testing.T) {
 	shown := s.notices.next(t)
 	stranger := s.another(t)
 	const name = "org.freedesktop.Notifications"
-	m := &dbus.Message{Type: dbus.TypeSignal, Body: []any{shown.id, "Allow"}, Headers: map[dbus.HeaderField]dbus.Variant{
-		dbus.FieldPath:        dbus.MakeVariant(dbus.ObjectPath("/org/freedesktop/Notifications")),
-		dbus.FieldInterface:   dbus.MakeVariant(name),
-		dbus.FieldMember:      dbus.MakeVariant("ActionInvoked"),
-		dbus.FieldDestination: dbus.MakeVariant(shown.sender),
-		dbus.FieldSignature:   dbus.MakeVariant(dbus.SignatureOf(shown.id, "Allow")),
-	}}
+	m := &dbus.Message{Type: dbus.TypeSignal, Body: []any{shown.id, "Allow"},
+		Headers: map[dbus.HeaderField]dbus.Variant{
+			dbus.FieldPath:        dbus.MakeVariant(dbus.ObjectPath("/org/freedesktop/Notifications")),
+			dbus.FieldInterface:   dbus.MakeVariant(name),
+			dbus.FieldMember:      dbus.MakeVariant("ActionInvoked"),
+			dbus.FieldDestination: dbus.MakeVariant(shown.sender),
+			dbus.FieldSignature:   dbus.MakeVariant(dbus.SignatureOf(shown.id, "Allow")),
+		}}
 	must(t, m.IsValid())
 	if call := stranger.Send(m, nil); call != nil && call.Err != nil {
 		t.Fatal(call.Err)

@@ -259,7 +259,8 @@ func TestSharedFolder(t *testing.T) {
 	if a := d.call(t.Context(), t, "file_read", `{"path":"text"}`); !a.Success || a.Output != text {
 		t.Errorf("%d bytes, %s", len(a.Output), a.Error)
 	}
-	if a := d.call(t.Context(), t, "file_read", `{"path":"longer"}`); !a.Success || string(d.file(t, a, 0)) != text+"x" {
+	if a := d.call(t.Context(), t, "file_read", `{"path":"longer"}`); !a.Success || string(d.file(t, a, 0)) != text+
+		"x" {
 		t.Errorf("%.200s, %s", a.Output, a.Error)
 	}
 	a := d.call(t.Context(), t, "file_read", `{"path":"large.bin"}`)

@@ -24,19 +24,20 @@ func TestEveryRequestIsAnswered(t *testing.T) {
 		kind, body, want string
 		status           int
 	}{
-		"another id":               {"", `{"jsonrpc":"2.0","id":2,"result":{}}`, "does not answer", 200},
-		"no id":                    {"", `{"jsonrpc":"2.0","result":{}}`, "does not answer", 200},
-		"a notification":           {"", `{"jsonrpc":"2.0","method":"x"}`, "does not answer", 200},
-		"a request":                {"", `{"jsonrpc":"2.0","id":1,"method":"x"}`, "does not answer", 200},
-		"an array":                 {"", `[{"jsonrpc":"2.0","id":1,"result":{}}]`, "does not answer", 200},
-		"nothing":                  {"", "", "does not answer", 200},
-		"nothing, taken":           {"", "", "does not answer", 202},
-		"text":                     {"", "hello", "is not a Farhand gateway", 200},
-		"JSON of another kind":     {"", `{"ok":true}`, "is not a Farhand gateway", 200},
-		"an error without id":      {"", `{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"odd"}}`, "odd", 400},
-		"the id in another way":    {"", `{"jsonrpc":"2.0","id":1.0,"result":{"fine":1}}`, "fine", 200},
-		"no events":                {events, "", "ended before", 200},
-		"events of others":         {events, "data: {\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}\n\n", "ended before", 200},
+		"another id":            {"", `{"jsonrpc":"2.0","id":2,"result":{}}`, "does not answer", 200},
+		"no id":                 {"", `{"jsonrpc":"2.0","result":{}}`, "does not answer", 200},
+		"a notification":        {"", `{"jsonrpc":"2.0","method":"x"}`, "does not answer", 200},
+		"a request":             {"", `{"jsonrpc":"2.0","id":1,"method":"x"}`, "does not answer", 200},
+		"an array":              {"", `[{"jsonrpc":"2.0","id":1,"result":{}}]`, "does not answer", 200},
+		"nothing":               {"", "", "does not answer", 200},
+		"nothing, taken":        {"", "", "does not answer", 202},
+		"text":                  {"", "hello", "is not a Farhand gateway", 200},
+		"JSON of another kind":  {"", `{"ok":true}`, "is not a Farhand gateway", 200},
+		"an error without id":   {"", `{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"odd"}}`, "odd", 400},
+		"the id in another way": {"", `{"jsonrpc":"2.0","id":1.0,"result":{"fine":1}}`, "fine", 200},
+		"no events":             {events, "", "ended before", 200},
+		"events of others": {events, "data: {\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}\n\n",
+			"ended before", 200},
 		"an event that is no JSON": {events, "data: {\n\n", "does not answer", 200},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -358,7 +358,8 @@ func TestCanvasAsks(t *testing.T) {
 	if openings != 1 || len(asked) != 3 {
 		t.Errorf("opened %d times, asked about %q", openings, asked)
 	}
-	if _, err := do(t.Context(), t, cfg, "canvas_present", `{"url":"http://127.0.0.1/"}`); err == nil || len(asked) != 3 {
+	if _, err := do(t.Context(), t, cfg, "canvas_present", `{"url":"http://127.0.0.1/"}`); err == nil ||
+		len(asked) != 3 {
 		t.Errorf("%v, asked about %q", err, asked)
 	}
 }

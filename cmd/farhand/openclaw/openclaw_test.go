@@ -51,7 +51,8 @@ func TestReadDatabase(t *testing.T) {
 	}
 	left := strings.Join(in.LeftOut, "\n")
 	for _, want := range []string{
-		`"Node 1"`, `"Node 2"`, `"Node 3"`, `"Node 4"`, "1 requests to pair", "2 allowed programs (/usr/bin/git, ~/bin/*)",
+		`"Node 1"`, `"Node 2"`, `"Node 3"`, `"Node 4"`, "1 requests to pair", "2 allowed programs " +
+			"(/usr/bin/git, ~/bin/*)",
 	} {
 		if !strings.Contains(left, want) {
 			t.Errorf("no %q among what is left out:\n%s", want, left)
@@ -68,7 +69,8 @@ func TestReadOldFiles(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 	if in.Policy.Run != RunDenied || !slices.Contains(in.Policy.DenyCommands, "location.get") ||
-		slices.Contains(in.Policy.DenyCommands, "camera.snap") || !slices.Contains(in.Policy.DenyCommands, "camera.clip") {
+		slices.Contains(in.Policy.DenyCommands, "camera.snap") ||
+		!slices.Contains(in.Policy.DenyCommands, "camera.clip") {
 		t.Errorf("policy: %+v", in.Policy)
 	}
 	left := strings.Join(in.LeftOut, "\n")
@@ -162,7 +164,8 @@ func TestReadRefusesWhatItDoesNotKnow(t *testing.T) {
 	} {
 		dir, name := t.TempDir(), strings.TrimSpace(name)
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700),
+			os.WriteFile(path, []byte(text), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		if in, err := Read(dir); err == nil || !strings.Contains(err.Error(), path) {
@@ -216,7 +219,8 @@ func TestGatewayThatMayRunIsWarnedOf(t *testing.T) {
 	}
 	dir := copied(t, unchanged)
 	sum := sha256.Sum256([]byte(filepath.Join(dir, "openclaw.json")))
-	earlier := filepath.Join(temporary, fmt.Sprintf("openclaw-%d", os.Getuid()), fmt.Sprintf("gateway.%x.lock", sum[:4]))
+	earlier := filepath.Join(temporary, fmt.Sprintf("openclaw-%d", os.Getuid()),
+		fmt.Sprintf("gateway.%x.lock", sum[:4]))
 	current := filepath.Join(dir, "tmp", "openclaw-1000", "gateway.state.lock")
 	shared := filepath.Join(dir, "state", "openclaw.sqlite-shm")
 	put(current, `{"pid":4711,"createdAt":"2026-11-01T00:00:00.000Z"}`)
@@ -224,7 +228,8 @@ func TestGatewayThatMayRunIsWarnedOf(t *testing.T) {
 	put(shared, "")
 	in := read(t, dir)
 	warned := strings.Join(in.Warnings, "\n")
-	for _, want := range []string{"(process 4711): its lock file is " + current, "may still run: its lock file is " + earlier,
+	for _, want := range []string{"(process 4711): its lock file is " + current, "may still run: its lock file is " +
+		earlier,
 		"there is " + shared} {
 		if !strings.Contains(warned, want) {
 			t.Errorf("no %q:\n%s", want, warned)

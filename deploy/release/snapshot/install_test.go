@@ -167,7 +167,8 @@ func trySBOM(t *testing.T, c checkout) {
 			inside = append(inside, words[1]+" "+words[2])
 		}
 	}
-	inside = append(inside, "github.com/farhand/farhand "+version, "stdlib "+strings.TrimPrefix(runtime.Version(), "go"))
+	inside = append(inside, "github.com/farhand/farhand "+version, "stdlib "+
+		strings.TrimPrefix(runtime.Version(), "go"))
 	slices.Sort(listed)
 	slices.Sort(inside)
 	if !slices.Equal(listed, inside) {

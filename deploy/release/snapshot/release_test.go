@@ -197,7 +197,8 @@ func newSigner(t *testing.T) signer {
 		_ = exec.Command("gpgconf", "--homedir", home, "--kill", "all").Run()
 		_ = os.RemoveAll(home)
 	})
-	run(t, home, s.env(), "gpg", "--batch", "--quiet", "--passphrase", "", "--quick-gen-key", "test@localhost", "ed25519",
+	run(t, home, s.env(), "gpg", "--batch", "--quiet", "--passphrase", "", "--quick-gen-key",
+		"test@localhost", "ed25519",
 		"sign", "1d")
 	return s
 }

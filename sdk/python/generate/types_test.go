@@ -127,7 +127,8 @@ func (p *pythonTypes) members(class, base, total, of string, about any, properti
 		if total != "" {
 			rest = "    total=False,\n"
 		}
-		fmt.Fprintf(&p.out, "%s = TypedDict(\n    %q,\n    {\n%s    },\n%s)\n", base, base, strings.Join(fields, ""), rest)
+		fmt.Fprintf(&p.out, "%s = TypedDict(\n    %q,\n    {\n%s    },\n%s)\n", base, base,
+			strings.Join(fields, ""), rest)
 	}
 	p.gap(true)
 	head := fmt.Sprintf("class %s(%s%s):", class, base, total)
@@ -335,8 +336,8 @@ func pascal(member string) string {
 func isOddName(name string) bool {
 	return strings.Contains(name, "/") || slices.Contains([]string{
 		"and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del", "elif", "else", "except",
-		"finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal", "not", "or", "pass", "raise",
-		"return", "try", "while", "with", "yield",
+		"finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal", "not", "or",
+		"pass", "raise", "return", "try", "while", "with", "yield",
 	}, name)
 }
 

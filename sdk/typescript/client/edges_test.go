@@ -135,7 +135,8 @@ func TestEdges(t *testing.T) {
 			"drop", "200 Content-Type=text/event-stream id: 2\nevent: state\ndata: {\"state\":\"succeeded\"}\n\n"}},
 			`[{"type":"state"},{"state":"succeeded"}]`, map[string]int{"GET /api/calls/c1/events": 3}},
 		{"files", "file", map[string][]string{post: {`200 {"call_id":"c1","state":"succeeded",` +
-			`"success":true,"output":"","parts":[{"type":"file","mime_type":"a/b","size":2,"url":"/blobs/x"}]}`}, "GET /blobs/x": {"200 hi"}},
+			`"success":true,"output":"","parts":[{"type":"file","mime_type":"a/b","size":2,"url":"/blobs/x"}]}`},
+			"GET /blobs/x": {"200 hi"}},
 			"2 a/b hi", map[string]int{"GET /blobs/x": 1}},
 	} {
 		t.Run(tt.name, tt.play)
@@ -198,8 +199,9 @@ func (tt edge) play(t *testing.T) {
 			t.Errorf("%s was requested %d times, want %d", route, len(all), n)
 		}
 		for _, one := range all {
-			if keyed := tt.does != "once" && tt.does != "file" && tt.does != "elsewhere"; route == post && (one.Key != all[0].Key ||
-				keyed != (one.Key != "")) {
+			if keyed := tt.does != "once" && tt.does != "file" && tt.does != "elsewhere"; route == post &&
+				(one.Key != all[0].Key ||
+					keyed != (one.Key != "")) {
 				t.Errorf("the keys are %+v", all)
 			}
 			if one.authorized == strings.HasPrefix(route, "GET /blobs") {

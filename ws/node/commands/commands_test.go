@@ -33,9 +33,9 @@ func phoneCommands() []string {
 		"canvas.a2ui.pushJSONL canvas.a2ui.reset system.notify camera.list camera.snap camera.clip camera.ptz.status " +
 		"camera.ptz.control location.get device.status device.info device.permissions device.health device.apps " +
 		"notifications.list notifications.actions photos.latest contacts.search contacts.add calendar.events " +
-		"calendar.add reminders.list reminders.add motion.activity motion.pedometer health.summary sms.send sms.search " +
-		"callLog.search screen.record screen.snapshot mobile.ui.observe mobile.ui.act computer.act watch.status " +
-		"watch.notify chat.push talk.ptt.start talk.ptt.stop talk.ptt.cancel talk.ptt.once")
+		"calendar.add reminders.list reminders.add motion.activity motion.pedometer health.summary sms.send " +
+		"sms.search callLog.search screen.record screen.snapshot mobile.ui.observe mobile.ui.act computer.act " +
+		"watch.status watch.notify chat.push talk.ptt.start talk.ptt.stop talk.ptt.cancel talk.ptt.once")
 }
 
 func catalogOf(platform string, names ...string) *commands.Catalog {
@@ -109,8 +109,9 @@ func TestLevels(t *testing.T) {
 		levels[tool.Command] = spec.SecurityLevel
 	}
 	for level, names := range map[registry.SecurityLevel]string{
-		registry.SecurityUserConfirm: "camera.snap camera.clip camera.ptz.control screen.record contacts.add calendar.add " +
-			"reminders.add health.summary sms.send sms.search system.run computer.act location.get file.write",
+		registry.SecurityUserConfirm: "camera.snap camera.clip camera.ptz.control screen.record contacts.add " +
+			"calendar.add reminders.add health.summary sms.send sms.search system.run computer.act " +
+			"location.get file.write",
 		registry.SecurityAdminOnly: "browser.proxy fs.listDir terminal.upload system.execApprovals.get " +
 			"system.execApprovals.set",
 		"": "device.info system.notify canvas.hide system.which",
@@ -263,7 +264,8 @@ func TestWrongArguments(t *testing.T) {
 		"file_write":         `{"path":"/a"}`,
 	} {
 		_, err := everything("ios").Invoke(tool, commands.Call{Args: mustJSON(args)})
-		if !registryIs(err, registry.CodeInvalidArguments) || registry.AsError(err).Dispatched != registry.DispatchedNo {
+		if !registryIs(err, registry.CodeInvalidArguments) ||
+			registry.AsError(err).Dispatched != registry.DispatchedNo {
 			t.Errorf("%s %s: %v", tool, args, err)
 		}
 	}
@@ -293,7 +295,8 @@ func TestResults(t *testing.T) {
 			`[{"id":"1","facing":"back","name":"Back"}]`, `[{"id":"1","facing":"back","name":"Back"}]`, ""},
 		{"camera_snap", photo, "camera_snap: camera_snap.png, image/png, 208 bytes",
 			`{"format":"png","part":0,"width":3,"height":2}`, "camera_snap.png image/png"},
-		{"camera_clip", `{"format":"mp4","base64":"AAEC","durationMs":5}`, "camera_clip: camera_clip.mp4, video/mp4, 3 bytes",
+		{"camera_clip", `{"format":"mp4","base64":"AAEC","durationMs":5}`, "camera_clip: camera_clip.mp4, " +
+			"video/mp4, 3 bytes",
 			`{"format":"mp4","part":0,"durationMs":5}`, "camera_clip.mp4 video/mp4"},
 		{"photos_latest", `{"photos":[` + photo + `,` + photo + `]}`,
 			`{"photos":[{"format":"png","part":0,"width":3,"height":2},{"format":"png","part":1,"width":3,"height":2}]}`,
@@ -346,7 +349,8 @@ func TestWrongPayloads(t *testing.T) {
 	} {
 		c := everything("linux")
 		step := commands.After(c, tt.tool, commands.Invocation{}, commands.Answer{Payload: mustJSON(tt.payload)})
-		if step.Invoke != nil || step.Ask != "" || step.Result.Success || !strings.Contains(step.Result.Output, tt.says) {
+		if step.Invoke != nil || step.Ask != "" || step.Result.Success ||
+			!strings.Contains(step.Result.Output, tt.says) {
 			t.Errorf("%s %s: %+v", tt.tool, tt.payload, step)
 		}
 	}
@@ -357,8 +361,10 @@ func TestFailures(t *testing.T) {
 	for _, tt := range []struct{ tool, code, message, says, next string }{
 		{"camera_snap", "NODE_BACKGROUND_UNAVAILABLE", "command requires foreground", "command requires foreground",
 			"open the app"},
-		{"camera_snap", "CAMERA_DISABLED", "CAMERA_DISABLED: enable Camera in Settings", "enable Camera", "switch this on"},
-		{"camera_snap", "INVALID_REQUEST", "Error: CAMERA_DISABLED: enable Camera", ": CAMERA_DISABLED", "switch this on"},
+		{"camera_snap", "CAMERA_DISABLED", "CAMERA_DISABLED: enable Camera in Settings", "enable Camera",
+			"switch this on"},
+		{"camera_snap", "INVALID_REQUEST", "Error: CAMERA_DISABLED: enable Camera", ": CAMERA_DISABLED",
+			"switch this on"},
 		{"camera_snap", "UNAVAILABLE", "CAMERA_PERMISSION_REQUIRED: grant Camera permission", "grant Camera",
 			"the permission camera"},
 		{"location_get", "LOCATION_TIMEOUT", "", "LOCATION_TIMEOUT", "max_age_ms"},
@@ -367,7 +373,8 @@ func TestFailures(t *testing.T) {
 		{"run", "SYSTEM_RUN_DENIED", "SYSTEM_RUN_DENIED: allowlist miss", "allowlist miss", "exec approvals"},
 		{"run", "INVALID_REQUEST", "SYSTEM_RUN_DENIED: approval cannot safely bind this command", "bind",
 			"without a shell"},
-		{"ollama_chat", "INVALID_REQUEST", "node command requires duplex transport: x", "duplex", "OpenClaw's own gateway"},
+		{"ollama_chat", "INVALID_REQUEST", "node command requires duplex transport: x", "duplex",
+			"OpenClaw's own gateway"},
 		{"which", "UNAVAILABLE", "command not supported", "not supported", "Update OpenClaw"},
 		{"which", "", "", "did not say why", ""},
 		{"which", "X\x1b[2J", "a\x00b\u202e", "X", ""},
@@ -428,7 +435,8 @@ func TestLabels(t *testing.T) {
 	many := map[string]bool{"camera": true, "screenRecording": false, "bad name": true, "": true,
 		strings.Repeat("x", 100): true}
 	labels := commands.Labels(commands.Node{Permissions: many})
-	if len(labels) != 2 || labels["permission/camera"] != "granted" || labels["permission/screenRecording"] != "denied" {
+	if len(labels) != 2 || labels["permission/camera"] != "granted" ||
+		labels["permission/screenRecording"] != "denied" {
 		t.Errorf("%v", labels)
 	}
 	for i := range 100 {
@@ -442,7 +450,8 @@ func TestLabels(t *testing.T) {
 
 // No answer and no arguments of a node or a caller break the catalog.
 func FuzzCatalog(f *testing.F) {
-	f.Add("camera_snap", `{"facing":"both"}`, `{"format":"jpg","base64":"/9j/"}`, "SYSTEM_RUN_DENIED", "approval required")
+	f.Add("camera_snap", `{"facing":"both"}`, `{"format":"jpg","base64":"/9j/"}`, "SYSTEM_RUN_DENIED",
+		"approval required")
 	f.Add("run", `{"command":"id"}`, `{"plan":{"argv":["id"]},"execPolicy":{"security":"full","ask":"off"}}`, "", "")
 	f.Add("photos_latest", `{}`, `{"photos":[{"base64":"AAAA"},{"base64":1}]}`, "X_DISABLED", "")
 	f.Add("file_fetch", `{"path":"/"}`, `{"ok":false,"code":"A"}`, "", "A: b")
@@ -468,7 +477,8 @@ func FuzzCatalog(f *testing.F) {
 			if !json.Valid(inv.Params) || inv.Command == "" {
 				t.Fatalf("%s: %s", inv.Command, inv.Params)
 			}
-			for _, answer := range []commands.Answer{{Payload: p}, {Failure: &commands.Failure{Code: code, Message: message}}} {
+			for _, answer := range []commands.Answer{{Payload: p},
+				{Failure: &commands.Failure{Code: code, Message: message}}} {
 				step := commands.After(c, tool, inv, answer)
 				for i := range step.Result.Parts {
 					if field, must := step.Result.Parts[i].Check(); field != "" {

@@ -90,7 +90,8 @@ func (h *host) play(approved bool) commands.Step {
 		names = append(names, "system.run.prepare")
 	}
 	c := catalogOf(h.platform, names...)
-	inv, err := c.Invoke("run", commands.Call{Args: mustJSON(`{"command":"id"}`), Left: time.Minute, Approved: approved})
+	inv, err := c.Invoke("run", commands.Call{Args: mustJSON(`{"command":"id"}`), Left: time.Minute,
+		Approved: approved})
 	if err != nil {
 		h.Fatal(err)
 	}

@@ -26,7 +26,8 @@ func TestTypes(t *testing.T) {
 	cache := t.TempDir()
 	venv := filepath.Join(project(t), "venv/bin/python")
 	sdk, tests := "src/farhand/device", "tests/device"
-	driver, device, board := "../conformance/drivers", "../../examples/device-python", "../../examples/device-raspberry-pi"
+	driver, device, board := "../conformance/drivers", "../../examples/device-python",
+		"../../examples/device-raspberry-pi"
 	for _, command := range [][]string{
 		{"mypy", "--cache-dir", cache, sdk}, // as strict as pyproject.toml says
 		{"mypy", "--cache-dir", cache, "--strict", "--python-executable", venv, "tests/device/types_of_users.py"},
