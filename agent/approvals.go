@@ -175,7 +175,8 @@ func (i *Invoker) approvalTime(p *prepared) time.Duration {
 }
 
 // ask asks for the approval that a call needs, for the time life, and reports it to the caller. request is stored with
-// the question of a deferred call. Another call that is resumed was asked about by an earlier request.
+// the question of a deferred call. Of a suspended call that is resumed, the question exists: the request that was
+// suspended has asked it.
 func (i *Invoker) ask(ctx context.Context, p *prepared, life time.Duration, request []byte) error {
 	asked := *p.approval
 	if p.req.Resume != nil && request == nil {
