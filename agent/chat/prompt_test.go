@@ -89,7 +89,11 @@ func TestToolsDoNotEmptyTheNewestResult(t *testing.T) {
 
 // TestMadeUpCallIDsAreShort: OpenAI takes 40 characters.
 func TestMadeUpCallIDsAreShort(t *testing.T) {
-	for _, c := range storable([]provider.ToolCall{{Name: "a"}, {Name: "b", ID: "x"}, {Name: "c", ID: "x"}}) {
+	calls := storable([]provider.ToolCall{{Name: "a"}, {Name: "b", ID: "x"}, {Name: "c", ID: "x"}})
+	if len(calls) != 3 {
+		t.Fatalf("%d calls are left of three", len(calls))
+	}
+	for _, c := range calls {
 		if c.ID == "" || len(c.ID) > 40 {
 			t.Errorf("id %q", c.ID)
 		}

@@ -174,7 +174,11 @@ func TestNotifyAndLocation(t *testing.T) {
 
 // The levels are those that docs/devices.md recommends.
 func TestLevels(t *testing.T) {
-	for _, tool := range Tools(Config{Canvas: NewCanvas(false), Location: &Location{}}) {
+	tools := Tools(Config{Canvas: NewCanvas(false), Location: &Location{}})
+	if len(tools) == 0 {
+		t.Fatal("there are no tools")
+	}
+	for _, tool := range tools {
 		want := ""
 		if strings.HasPrefix(tool.Name, "camera_") || tool.Name == "screen_record" || tool.Name == "location_get" ||
 			tool.Name == "run" || tool.Name == "canvas_eval" {

@@ -96,7 +96,11 @@ func TestPolicyIsValid(t *testing.T) {
 func TestDeniedCommandsAreTheToolsOfNodes(t *testing.T) {
 	denied := []string{"system.run", "callLog.search", "acme do:it", "canvas.a2ui.pushJSONL"}
 	text := Policy{DenyCommands: denied}.YAML()
-	for _, tool := range commands.New(commands.Node{Commands: denied}, nil, commands.Rules{}).Tools() {
+	tools := commands.New(commands.Node{Commands: denied}, nil, commands.Rules{}).Tools()
+	if len(tools) != len(denied) {
+		t.Fatalf("%d commands have %d tools", len(denied), len(tools))
+	}
+	for _, tool := range tools {
 		if !strings.Contains(text, `"`+tool.Name+`"`) {
 			t.Errorf("%s is not denied:\n%s", tool.Name, text)
 		}
