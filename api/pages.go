@@ -129,24 +129,20 @@ func (c cursor) afterBuiltins() cursor {
 
 // sessionsAfter returns the directory's cursor from which a list of sessions continues.
 func (c cursor) sessionsAfter() registry.Cursor {
-	if c.Kind == cursorTools && c.Name != "" {
-		// A session that was not finished must be read again, so continue just before it. The tilde sorts after all
-		// characters of an id.
-		return registry.Cursor{Generation: c.Generation - 1, Session: "~"}
+	if c.Kind == cursorTools && c.Name != "" { // a session that was not finished is read again
+		return c.session().Before()
 	}
+	return c.session()
+}
+
+// session returns the position of the cursor's session in the directory.
+func (c cursor) session() registry.Cursor {
 	return registry.Cursor{Generation: c.Generation, Session: c.Session}
 }
 
 // covers reports whether a tool of a session comes at or before the cursor in the order of the flat tool list.
-func (c cursor) covers(s registry.Session, tool string) bool {
-	switch {
-	case s.Generation != c.Generation:
-		return s.Generation < c.Generation
-	case s.Key.Session != c.Session:
-		return s.Key.Session < c.Session
-	default:
-		return c.Name == "" || tool <= c.Name
-	}
+func (c cursor) covers(s *registry.Session, tool string) bool {
+	return c.session().CoversTool(c.Name, s, tool)
 }
 
 // respondVersioned answers with the result of build, or 304 if the client already has it. The tag covers all inputs of
@@ -237,7 +233,8 @@ func (h *handler) walk(
 		}
 		for i, e := range page {
 			if !visit(e) && (i+1 < len(page) || next != nil) {
-				return &registry.Cursor{Generation: e.Session.Generation, Session: e.Session.Key.Session}, nil
+				at := registry.CursorOf(&e.Session)
+				return &at, nil
 			}
 		}
 		remaining -= len(page)

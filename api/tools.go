@@ -223,7 +223,7 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (wire.Too
 		}
 		for _, e := range entries {
 			for _, t := range e.Tools {
-				if from.covers(e.Session, t.Name) || !tq.matches(t) {
+				if from.covers(&e.Session, t.Name) || !tq.matches(t) {
 					continue
 				}
 				if budget.spent() {

@@ -120,6 +120,21 @@ func (c Cursor) Compare(other Cursor) int {
 	return cmp.Or(cmp.Compare(c.Generation, other.Generation), cmp.Compare(c.Session, other.Session))
 }
 
+// CursorOf returns the position of a session.
+func CursorOf(s *Session) Cursor { return Cursor{s.Generation, s.Key.Session} }
+
+// Before returns a position from which a list begins with the session at c. The tilde sorts after all characters of an
+// id.
+func (c Cursor) Before() Cursor { return Cursor{c.Generation - 1, "~"} }
+
+// CoversTool reports whether a tool of a session comes at or before a position in a list of tools, which has the
+// sessions in their order and their tools by name: that of the tool last of the session at c. If last is empty, all
+// tools of that session come before.
+func (c Cursor) CoversTool(last string, s *Session, tool string) bool {
+	order := CursorOf(s).Compare(c)
+	return order < 0 || order == 0 && (last == "" || tool <= last)
+}
+
 // Compare orders positions as the query lists them.
 func (q Query) Compare(a, b Cursor) int {
 	if q.Newest {

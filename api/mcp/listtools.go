@@ -232,7 +232,7 @@ func (p *toolPage) fillSleeping(ctx context.Context, skip int) (next cursor, err
 // addSession adds the tools of a session after a cursor. It reports whether the page is full before the last of them.
 func (p *toolPage) addSession(e *registry.Entry, after cursor) (full bool) {
 	for _, t := range e.Tools {
-		if after.covers(e.Session, t.Name) {
+		if after.covers(&e.Session, t.Name) {
 			continue
 		}
 		if p.full() {
@@ -286,25 +286,23 @@ func parseCursor(word string) (cursor, error) {
 	return c, nil
 }
 
-// afterSession returns the directory's cursor from which a list continues. A session that was not finished must be read
-// again, so the list continues just before it. The tilde sorts after all characters of an id.
+// afterSession returns the directory's cursor from which a list continues. A session that was not finished is read
+// again.
 func (c cursor) afterSession() registry.Cursor {
 	if c.Name != "" && c.Session != "" {
-		return registry.Cursor{Generation: c.Generation - 1, Session: "~"}
+		return c.session().Before()
 	}
+	return c.session()
+}
+
+// session returns the position of the cursor's session in the directory.
+func (c cursor) session() registry.Cursor {
 	return registry.Cursor{Generation: c.Generation, Session: c.Session}
 }
 
 // covers reports whether a tool of a session comes at or before the cursor.
-func (c cursor) covers(s registry.Session, tool string) bool {
-	switch {
-	case s.Generation != c.Generation:
-		return s.Generation < c.Generation
-	case s.Key.Session != c.Session:
-		return s.Key.Session < c.Session
-	default:
-		return c.Name == "" || tool <= c.Name
-	}
+func (c cursor) covers(s *registry.Session, tool string) bool {
+	return c.session().CoversTool(c.Name, s, tool)
 }
 
 func (r *request) readCursor() (cursor, error) {

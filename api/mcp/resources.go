@@ -36,7 +36,7 @@ func (s *Server) listResources(ctx context.Context, r *request) (result, error) 
 	if err != nil {
 		return result{}, err
 	}
-	entries, next, err := s.sessions(ctx, r, registry.Cursor{Generation: after.Generation, Session: after.Session})
+	entries, next, err := s.sessions(ctx, r, after.session())
 	if err != nil {
 		return result{}, err
 	}

@@ -240,7 +240,7 @@ func (stored *storedSession) entry() registry.Entry {
 }
 
 func (stored *storedSession) cursor() registry.Cursor {
-	return registry.Cursor{Generation: stored.session.Generation, Session: stored.session.Key.Session}
+	return registry.CursorOf(&stored.session)
 }
 
 func (m *Store) Heartbeat(_ context.Context, pod string) (known bool, err error) {
