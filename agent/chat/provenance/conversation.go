@@ -130,15 +130,20 @@ func (c *Conversation) Defined(call Call, definitions func() string) Facts {
 	c.outside = newIndex()
 	text := definitions()
 	c.reader.addProse(c.outside, origin{Outside, "the definition of a tool"}, c.outside.admit(text, maxOutside))
-	found := slices.DeleteFunc(c.untrustedAddresses(call), func(a Argument) bool { return a.Source != Outside })
+	found := slices.DeleteFunc(c.untrustedAddresses(call), func(a Argument) bool {
+		return a.Source != Outside || a.Kind == KindCut && len(c.outside.addresses) == 0
+	})
 	return Facts{Tainted: len(found) > 0, Arguments: found}
 }
 
+// untrustedAddresses returns the addresses in a call's arguments that no trusted source contains, and whether there may
+// be more.
 func (c *Conversation) untrustedAddresses(call Call) []Argument {
 	s := search{Conversation: c, budget: maxSteps, call: call}
 	s.args()
 	return slices.DeleteFunc(s.found, func(a Argument) bool {
-		return a.Source.trusted() || a.Kind != KindAddress && a.Kind != KindURL
+		isCut := a.Kind == KindCut && !a.Part
+		return a.Source.trusted() || a.Kind != KindAddress && a.Kind != KindURL && !isCut
 	})
 }
 

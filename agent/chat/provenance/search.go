@@ -12,7 +12,7 @@ import (
 // Limits of the work for one call.
 const (
 	maxSteps  = 1 << 20 // comparisons of tokens
-	maxFound  = 256     // arguments in the result
+	maxFound  = 256     // arguments in the result; beyond, as many addresses again
 	maxLeaves = 4096    // values that are examined
 	maxArgs   = 1 << 20 // bytes of values that are examined
 	maxShown  = 200     // bytes of a value in the result
@@ -27,7 +27,8 @@ type search struct {
 
 	leaves, bytes int
 	found         []Argument
-	cut           bool
+	cut           bool // the rest is not examined
+	skipped       bool // of the rest, only addresses matter
 }
 
 // args examines all values of the arguments.
@@ -58,15 +59,20 @@ func (s *search) stop() {
 	}
 }
 
-// report adds a value to the result. The zero origin is the model.
+// report adds a value to the result. The zero origin is the model. Addresses are reported for longer than other values,
+// so that a tool that only reads may take a long list.
 func (s *search) report(a Argument, of origin) {
-	if len(s.found) >= maxFound {
-		s.stop()
-		return
-	}
 	a.Source, a.Where = cmp.Or(of.source, Model), of.id
 	a.Value, a.Destination = shorten(a.Value), s.isDestination(a.Pointer)
-	s.found = append(s.found, a)
+	switch minor := !a.Destination && a.Kind != KindAddress && a.Kind != KindURL; {
+	case len(s.found) < maxFound, !minor && len(s.found) <= 2*maxFound:
+		s.found = append(s.found, a)
+	case !minor:
+		s.stop()
+	case !s.skipped:
+		s.skipped = true
+		s.found = append(s.found, Argument{Kind: KindCut, Source: Outside, Part: true})
+	}
 }
 
 func shorten(s string) string {
