@@ -150,11 +150,16 @@ func (c *Conversation) untrustedAddresses(call Call) []Argument {
 // Strings returns the texts in a JSON value, such as the schema of a tool, each in a line.
 func Strings(value json.RawMessage) string {
 	var out strings.Builder
-	eachScalar(value, func(_ string, t jsontext.Token, _ bool) bool {
-		out.WriteString(t.String() + "\n")
-		return true
-	})
-	return out.String()
+	d := decoderOf(value)
+	for {
+		t, err := d.ReadToken()
+		if err != nil {
+			return out.String()
+		}
+		if isScalar(t) {
+			out.WriteString(t.String() + "\n")
+		}
+	}
 }
 
 func (c *Conversation) prepare() {
@@ -175,8 +180,8 @@ func (c *Conversation) Size() int {
 	if c.trusted == nil {
 		return size
 	}
-	for _, x := range c.approved {
-		size += x.size()
+	for name, x := range c.approved {
+		size += len(name) + x.size()
 	}
 	return size + c.system.size() + c.trusted.size() + c.outside.size() + cap(c.reader.tokens)*tokenSize
 }
@@ -239,14 +244,22 @@ func (c *Conversation) read() {
 	c.unread, c.mark = nil, 0
 }
 
-// maxParameters is the maximum number of parameters with approved values. Further parameters have none.
-const maxParameters = 1000
+// Limits of the parameters with approved values. Further parameters, and those with longer names, have none.
+const (
+	maxParameters = 1000
+	maxParameter  = 512 // bytes of the name of a tool and the pointer
+)
 
 // addApproved indexes the short values of approved arguments by parameter.
 func (c *Conversation) addApproved(t text) {
+	leaves, size := 0, 0
 	eachScalar([]byte(t.text), func(pointer string, value jsontext.Token, key bool) bool {
 		said := value.String()
-		if key || isLong(said) {
+		leaves++
+		if size += len(pointer) + len(said); leaves > maxLeaves || size > maxArgs {
+			return false // as in search: no longer arguments are examined
+		}
+		if key || len(t.tool)+len(pointer) > maxParameter || isLong(said) {
 			return true
 		}
 		name := parameterOf(t.tool, pointer)
@@ -265,13 +278,13 @@ func (c *Conversation) addApproved(t text) {
 
 // eachScalar calls visit with the strings, numbers and names of members of a JSON value, until visit returns false.
 func eachScalar(args json.RawMessage, visit func(pointer string, value jsontext.Token, key bool) bool) {
-	d := jsontext.NewDecoder(bytes.NewReader(args), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	d := decoderOf(args)
 	for {
 		t, err := d.ReadToken()
 		if err != nil { // the end; arguments were checked earlier
 			return
 		}
-		if kind := t.Kind(); kind != '"' && kind != '0' {
+		if !isScalar(t) {
 			continue
 		}
 		container, n := d.StackIndex(d.StackDepth())
@@ -280,6 +293,13 @@ func eachScalar(args json.RawMessage, visit func(pointer string, value jsontext.
 		}
 	}
 }
+
+func decoderOf(value json.RawMessage) *jsontext.Decoder {
+	return jsontext.NewDecoder(bytes.NewReader(value), jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true))
+}
+
+func isScalar(t jsontext.Token) bool { return t.Kind() == '"' || t.Kind() == '0' }
 
 func isLong(said string) bool {
 	if len(said) > maxNameBytes || strings.Contains(said, "\n") {

@@ -14,7 +14,7 @@ const (
 	maxSteps  = 1 << 20 // comparisons of tokens
 	maxFound  = 256     // arguments in the result; beyond, as many addresses again
 	maxLeaves = 4096    // values that are examined
-	maxArgs   = 1 << 20 // bytes of values that are examined
+	maxArgs   = 1 << 20 // bytes of values that are examined, with their pointers
 	maxShown  = 200     // bytes of a value in the result
 )
 
@@ -36,7 +36,7 @@ func (s *search) args() {
 	eachScalar(s.call.Args, func(pointer string, token jsontext.Token, key bool) bool {
 		value := token.String()
 		s.leaves++
-		s.bytes += len(value)
+		s.bytes += len(pointer) + len(value)
 		switch {
 		case s.leaves > maxLeaves || s.bytes > maxArgs:
 			s.stop()
@@ -314,7 +314,8 @@ func spellings(n string) []string {
 	return out
 }
 
-// listed reports whether the schema lists a value among the allowed values of an argument.
+// listed reports whether the schema lists a value among the allowed values of an argument. Each schema that it looks at
+// takes one from the budget; with a negative one it is false.
 func (s *search) listed(pointer, value string) bool {
 	if s.parsed == nil {
 		if len(s.call.Schema) == 0 || json.Unmarshal(s.call.Schema, &s.parsed) != nil {
@@ -324,7 +325,7 @@ func (s *search) listed(pointer, value string) bool {
 	nodes := []any{s.parsed}
 	for step := range jsontext.Pointer(pointer).Tokens() {
 		var next []any // the schemas of the member, or of the elements
-		for _, node := range alternatives(nodes, 4) {
+		for _, node := range s.alternatives(nodes) {
 			m, _ := node.(map[string]any)
 			properties, _ := m["properties"].(map[string]any)
 			for _, n := range []any{properties[step], m["items"]} {
@@ -335,7 +336,7 @@ func (s *search) listed(pointer, value string) bool {
 		}
 		nodes = next
 	}
-	for _, node := range alternatives(nodes, 4) {
+	for _, node := range s.alternatives(nodes) {
 		m, _ := node.(map[string]any)
 		values, _ := m["enum"].([]any)
 		for _, v := range append(values, m["const"]) {
@@ -348,10 +349,14 @@ func (s *search) listed(pointer, value string) bool {
 	return false
 }
 
-// alternatives returns about 100 schemas at most: these, and those they are composed of, depth levels deep.
-func alternatives(nodes []any, depth int) []any {
+// maxComposed is how many levels of the schemas that others are composed of are looked at.
+const maxComposed = 4
+
+// alternatives returns these schemas, and those they are composed of if these are few. It returns none if there is no
+// budget for them.
+func (s *search) alternatives(nodes []any) []any {
 	all := nodes
-	for ; depth > 0 && len(nodes) > 0 && len(all) < 100; depth-- {
+	for depth := 0; depth < maxComposed && len(nodes) > 0 && len(all) < 100; depth++ {
 		var next []any
 		for _, node := range nodes {
 			m, _ := node.(map[string]any)
@@ -361,6 +366,9 @@ func alternatives(nodes []any, depth int) []any {
 			}
 		}
 		nodes, all = next, append(all, next...)
+	}
+	if s.budget -= len(all); s.budget < 0 {
+		return nil
 	}
 	return all
 }

@@ -56,3 +56,32 @@ func TestWorkGrowsWithLength(t *testing.T) {
 		}
 	}
 }
+
+// TestWorkOfLongNames: a name is part of the pointer to each value below it. The work for a call or an approved one is
+// that of its length, and not the length times the values.
+func TestWorkOfLongNames(t *testing.T) {
+	for _, size := range []int{1 << 10, 256 << 10} {
+		args := json.RawMessage(`{"` + strings.Repeat("k", size) + `":` + many(200_000) + `}`)
+		c := said("Read it.", "Nothing.")
+		c.Approve("tool", "an approved call", args)
+		begun := time.Now()
+		c.Origins(provenance.Call{Tool: "tool", Args: args})
+		if took := time.Since(begun); took > 2*time.Second {
+			t.Errorf("a name of %d KiB takes %v", size>>10, took)
+		}
+		if c.Size() > 8<<20 {
+			t.Errorf("a name of %d KiB takes %d MiB of memory", size>>10, c.Size()>>20)
+		}
+	}
+}
+
+// TestWorkOfManyAlternatives: a schema of many parts is not searched as a whole for every value.
+func TestWorkOfManyAlternatives(t *testing.T) {
+	schema := `{"properties":{"v":{"items":{"anyOf":[` + strings.Repeat(`{},`, 20_000) + `{"enum":["abc def"]}]}}}}`
+	c := said("Read it.", "Nothing.")
+	begun := time.Now()
+	c.Origins(provenance.Call{Args: json.RawMessage(`{"v":` + many(4000) + `}`), Schema: json.RawMessage(schema)})
+	if took := time.Since(begun); took > time.Second {
+		t.Errorf("it takes %v", took)
+	}
+}
