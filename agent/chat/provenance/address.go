@@ -286,6 +286,9 @@ func (s *search) knows(pointer, rest string) bool {
 	if err != nil {
 		return false
 	}
+	if unfolded(plain) != "" {
+		return false
+	}
 	plain = fold(plain)
 	tokens, more := tokensOf(plain, maxNameTokens)
 	weak, end := 0, int32(0)

@@ -89,6 +89,7 @@ func (s *search) key(pointer, name string) {
 		return
 	}
 	s.addresses(pointer, name, fold(name), false)
+	s.addresses(pointer, name, unfolded(name), false)
 	s.encoded(pointer, name)
 }
 
@@ -97,6 +98,7 @@ func (s *search) encoded(pointer, value string) {
 	plain, cut := decoded(value)
 	if plain != "" {
 		s.addresses(pointer, plain, fold(plain), false)
+		s.addresses(pointer, plain, unfolded(plain), false)
 	}
 	if cut {
 		s.stop()
@@ -110,6 +112,9 @@ func (s *search) text(pointer, value string) {
 		return
 	}
 	isURL := isURLName(pointer)
+	if plain := unfolded(value); plain != "" {
+		s.addresses(pointer, plain, plain, false)
+	}
 	switch {
 	case countDigits(folded) < len(folded) || len(folded) > maxNumber:
 		if isURL && strings.ContainsAny(folded, "\t\r\n") || isBroken(folded) {

@@ -20,7 +20,7 @@ func TestWorkGrowsWithLength(t *testing.T) {
 		"= \"", "a:// ", "a://b.c\\", "\u00a0@", `//a.bc\n`, "//a.bc @", `//a.bc "@a.bc:`, "//a.bc\n/", "//a.bc",
 		"](//", "](//\n", "url(\t", "=\n",
 		"=\"//\t", "&#10;//", `a\.`, "1–", "٠", "(a)@",
-		"!@a.bc/", "a@b.cd/", "a@b.cd:1&", "x@",
+		"!@a.bc/", "a@b.cd/", "a@b.cd:1&", "x@", "\u200b", "a.b/\u200b", "ａ", "\ufdfa", "a\u0301\u200d ",
 	} {
 		for name, edges := range map[string][2]string{"between": {"x.y ", "x.yy \n"}, "behind": {"a.b/"}} {
 			cost := func(n int) time.Duration {
