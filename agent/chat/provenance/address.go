@@ -220,7 +220,7 @@ func (s *search) addresses(pointer, value, folded string, isURL bool) (whole boo
 		s.address(pointer, spelled(value, folded, a.text), a, part)
 		return !s.cut
 	})
-	if isURL && (!found && folded != "" || hasUser(folded)) {
+	if isURL && (!found && folded != "" || hasMore(folded)) {
 		a := urlOf(folded)
 		s.address(pointer, spelled(value, folded, a.text), a, false)
 		return true

@@ -1,6 +1,9 @@
 package provenance
 
-import "strings"
+import (
+	"strings"
+	"unicode"
+)
 
 // maxUser is how much text after a host name may belong to the user part of a URL, in bytes.
 const maxUser = 256
@@ -121,11 +124,10 @@ func isOneWord(s string, begin int) bool {
 	return begin <= len("https://") && strings.IndexByte(s, ' ') < 0 && !strings.Contains(s[begin:], "//")
 }
 
-// hasUser reports whether a text that is a URL has an '@' before its path, with spaces before the '@'.
-func hasUser(s string) bool {
-	_, rest, ok := strings.Cut(s, "//")
-	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
-		rest = rest[:i]
-	}
-	return ok && strings.ContainsAny(rest[:max(strings.LastIndexByte(rest, '@'), 0)], " \t\r\n")
+// hasMore reports whether a text that is a URL goes on behind what ends one in running text. Programs that fetch encode
+// a space as a part of the path, or of the user before an '@'.
+func hasMore(s string) bool {
+	return strings.ContainsFunc(strings.Trim(s, "<>{}"), func(r rune) bool {
+		return r <= ' ' || r == '>' || r == '}' || unicode.IsControl(r) || unicode.IsSpace(r)
+	})
 }

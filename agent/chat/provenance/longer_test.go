@@ -34,8 +34,22 @@ func TestLongerURLs(t *testing.T) {
 			}
 		}
 	}
-	if !asks("url", "https://example.org a b@evil.com", provenance.Reads) {
-		t.Error("a user with spaces passes")
+	for _, value := range []string{
+		"https://example.org a b@evil.com", "https://example.org/a the secret", "example.org secret",
+		"https://example.org/a\u00a0secret", "https://example.org/a\x00secret", "https://example.org/a>secret",
+		"https://example.org/a}secret", "https://example.org/a, secret", "https://example.org/a\u2028secret",
+	} {
+		if !asks("url", value, provenance.Reads) {
+			t.Errorf("url %q passes", value)
+		}
+	}
+	for _, value := range []string{
+		"https://example.org/a", " https://example.org/a\n", "<https://example.org/a>", "https://example.org/a#part",
+		"{https://example.org/a}", "https://example.org/",
+	} {
+		if asks("url", value, provenance.Changes) {
+			t.Errorf("url %q asks", value)
+		}
 	}
 	for _, value := range []string{
 		`"https://example.org/a"`, `{"u":"https://example.org/a","v":"x"}`, "<https://example.org/a>",
