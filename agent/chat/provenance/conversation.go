@@ -93,7 +93,8 @@ type Call struct {
 	Schema json.RawMessage // the JSON Schema of Args, if any: a value that it lists proves nothing
 
 	// Destinations are JSON Pointers to the parameters that say where something is sent. A step "*" matches any step. A
-	// trusted source must contain the values at or below them, whatever they look like.
+	// trusted source must contain the values at or below them, whatever they look like. The case of names does not
+	// matter, because tools may ignore it: encoding/json takes "To" for "to".
 	Destinations []string
 }
 
@@ -344,7 +345,7 @@ func (s *search) isDestination(pointer string) bool {
 	return slices.ContainsFunc(s.call.Destinations, func(to string) bool {
 		steps := strings.Split(pointer, "/")
 		for i, w := range strings.Split(to, "/") {
-			if i >= len(steps) || w != anyStep && w != steps[i] {
+			if i >= len(steps) || w != anyStep && !strings.EqualFold(w, steps[i]) {
 				return false
 			}
 		}
