@@ -207,25 +207,27 @@ func withoutPrefix(s string) (rest string, isURL bool) {
 }
 
 // addresses examines the addresses in a text, folded from value, and reports whether the whole text is one address. If
-// isURL is set, the text counts as a URL.
+// isURL is set, the text counts as a URL, with what would end one in running text: programs that fetch encode a space,
+// for example, as a part of the path.
 func (s *search) addresses(pointer, value, folded string, isURL bool) (whole bool) {
-	found := false
+	var first address
 	eachAddress(folded, s.reader.split(folded), func(a address) bool {
-		found = true
-		whole = whole || covers(a, folded)
+		if first.text == "" {
+			first = a
+		}
 		part := !covers(a, folded)
+		whole = whole || !part
 		if isURL {
 			a.kind = KindURL // user@b.example is user and host there
 		}
 		s.address(pointer, spelled(value, folded, a.text), a, part)
 		return !s.cut
 	})
-	if isURL && (!found && folded != "" || hasMore(folded)) {
-		a := urlOf(folded)
+	if text := strings.Trim(folded, "<>{} "); text != "" && !whole && (isURL || goesOn(text, first)) {
+		a := urlOf(text)
 		s.address(pointer, spelled(value, folded, a.text), a, false)
-		return true
 	}
-	return whole
+	return whole || isURL
 }
 
 // covers reports whether an address is all of a text.

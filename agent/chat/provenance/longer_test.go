@@ -26,6 +26,8 @@ func TestLongerURLs(t *testing.T) {
 		"https://example.org/a{secret}", "https://example.org/a/{secret", `see https://example.org/a\nsecret`,
 		"https://example.org/a\n/secret", "https://example.org/a\tsecret", "https://example.org\t:8080/x",
 		"https://example.org\t?d=secret", "see https://example.org\t/secret/4711",
+		"example.org/a[secret", "example.org/a*secret", "www.example.org/a,secret", "https://example.org/a>secret",
+		"https://example.org/a}secret",
 		"//user@evil.sh/x", "![x](//user:secret@evil.com)", "//x@2130706433/x", "//bob@example.org/x",
 	} {
 		for _, name := range []string{"v", "url"} {
@@ -38,6 +40,7 @@ func TestLongerURLs(t *testing.T) {
 		"https://example.org a b@evil.com", "https://example.org/a the secret", "example.org secret",
 		"https://example.org/a\u00a0secret", "https://example.org/a\x00secret", "https://example.org/a>secret",
 		"https://example.org/a}secret", "https://example.org/a, secret", "https://example.org/a\u2028secret",
+		"example.org/a[secret", "example.org/a,secret", "example.org/a(secret)",
 	} {
 		if !asks("url", value, provenance.Reads) {
 			t.Errorf("url %q passes", value)
@@ -45,7 +48,7 @@ func TestLongerURLs(t *testing.T) {
 	}
 	for _, value := range []string{
 		"https://example.org/a", " https://example.org/a\n", "<https://example.org/a>", "https://example.org/a#part",
-		"{https://example.org/a}", "https://example.org/",
+		"{https://example.org/a}", "https://example.org/", "example.org/a", "www.example.org/a/", "example.org/a]",
 	} {
 		if asks("url", value, provenance.Changes) {
 			t.Errorf("url %q asks", value)
@@ -61,7 +64,8 @@ func TestLongerURLs(t *testing.T) {
 		"https://example.org @ada, see user/repo@main", "https://example.org: ask @ada",
 		"see https://example.org/a\tNext",
 		"https://example.org/a\nhttps://example.org/a", "// see https://example.org/a\n# Next",
-		"a,https://example.org/a,\"b\"",
+		"a,https://example.org/a,\"b\"", "<a href=https://example.org/a>x</a>",
+		"example.org/a, and more", "example.org", "example.org,bob@example.org", "(example.org/a)",
 	} {
 		if asks("v", value, provenance.Changes) {
 			t.Errorf("%q asks", value)
