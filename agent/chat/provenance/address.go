@@ -251,9 +251,28 @@ func (s *search) address(pointer, shown string, a address, part bool) {
 		of, ok = s.below(pointer, a)
 	}
 	if !ok {
-		of = s.outside.addresses[a.text]
+		if of, ok = s.outside.addresses[a.text]; !ok && s.defined {
+			of = s.begun(a)
+		}
 	}
 	s.report(arg, of)
+}
+
+// begun returns the origin of the address that an address begins with, or whose host it is below: an order to send
+// something names where, and the model adds what.
+func (s *search) begun(a address) origin {
+	for known, of := range s.outside.addresses {
+		under := known[strings.LastIndexByte(known, '}')+1:] // https://{what}.b.example
+		if strings.HasSuffix(a.host, "."+strings.TrimPrefix(under, ".")) {
+			return of
+		}
+		rest, ok := strings.CutPrefix(a.text, known)
+		isOpen := ok && strings.ContainsAny(known, "/?") && !isWord(rune(known[len(known)-1]))
+		if isOpen || ok && rest != "" && strings.IndexByte("/?#:", rest[0]) >= 0 {
+			return of
+		}
+	}
+	return origin{}
 }
 
 func named(text string) func(*index) (origin, bool) {

@@ -112,7 +112,8 @@ func (c *Conversation) Origins(call Call) Facts {
 	return Facts{Tainted: true, Arguments: s.found}
 }
 
-// Defined returns the addresses in a call's arguments that stand in definitions, and that no trusted source contains.
+// Defined returns the addresses in a call's arguments that stand in definitions, or begin with an address that does, or
+// are below its host, and that no trusted source contains.
 // The definitions are those of tools that others than the called tool's owner wrote: a model reads them before anything
 // else. Defined is for conversations that have read nothing from outside, and returns nothing for others. It calls
 // definitions only if there is an address to look for.
@@ -140,7 +141,7 @@ func (c *Conversation) Defined(call Call, definitions func() string) Facts {
 // untrustedAddresses returns the addresses in a call's arguments that no trusted source contains, and whether there may
 // be more.
 func (c *Conversation) untrustedAddresses(call Call) []Argument {
-	s := search{Conversation: c, budget: maxSteps, call: call}
+	s := search{Conversation: c, budget: maxSteps, call: call, defined: true}
 	s.args()
 	return slices.DeleteFunc(s.found, func(a Argument) bool {
 		isCut := a.Kind == KindCut && !a.Part

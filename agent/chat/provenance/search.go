@@ -23,7 +23,9 @@ type search struct {
 	*Conversation
 	budget int
 	call   Call
-	parsed any // the schema of the call
+
+	defined bool // of the texts from outside, the begins of addresses matter, too
+	parsed  any  // the schema of the call
 
 	leaves, bytes int
 	found         []Argument
