@@ -262,8 +262,8 @@ func (s *search) address(pointer, shown string, a address, part bool) {
 // something names where, and the model adds what.
 func (s *search) begun(a address) origin {
 	for known, of := range s.outside.addresses {
-		under := known[strings.LastIndexByte(known, '}')+1:] // https://{what}.b.example
-		if strings.HasSuffix(a.host, "."+strings.TrimPrefix(under, ".")) {
+		under := strings.TrimPrefix(known[strings.LastIndexByte(known, '}')+1:], ".") // https://{what}.b.example
+		if n := len(a.host) - len(under); n > 0 && under != "" && a.host[n-1] == '.' && a.host[n:] == under {
 			return of
 		}
 		rest, ok := strings.CutPrefix(a.text, known)
