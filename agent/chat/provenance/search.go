@@ -24,7 +24,7 @@ type search struct {
 	budget int
 	call   Call
 
-	defined bool // of the texts from outside, the begins of addresses matter, too
+	defined bool // an address that begins with one from outside counts as that one
 	parsed  any  // the schema of the call
 
 	leaves, bytes int
