@@ -132,8 +132,9 @@ func (c *Conversation) Defined(call Call, definitions func() string) Facts {
 	c.outside = newIndex()
 	text := definitions()
 	c.reader.addProse(c.outside, origin{Outside, "the definition of a tool"}, c.outside.admit(text, maxOutside))
+	full := c.outside.cut || len(c.outside.addresses) >= maxAddresses // there may be more addresses
 	found := slices.DeleteFunc(c.untrustedAddresses(call), func(a Argument) bool {
-		return a.Source != Outside || a.Kind == KindCut && len(c.outside.addresses) == 0
+		return a.Source != Outside && !full || a.Kind == KindCut && len(c.outside.addresses) == 0
 	})
 	return Facts{Tainted: len(found) > 0, Arguments: found}
 }
