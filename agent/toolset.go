@@ -31,18 +31,13 @@ type SessionDirectory interface {
 	Awaited(ctx context.Context, q registry.Query) ([]registry.Awaited, error)
 }
 
-// KnownDevices is the part of registry.SleepingStore that tool sets use.
-type KnownDevices interface {
-	KnownDevices(ctx context.Context, q registry.KnownQuery) ([]registry.KnownDevice, int, error)
-}
-
 // ToolSetsConfig configures ToolSets. Invoker, Directory and Policy are required.
 type ToolSetsConfig struct {
 	Invoker    *Invoker
 	Directory  SessionDirectory
 	Policy     *Policy
-	LocalTools *LocalTools  // nil: none
-	Devices    KnownDevices // those that sleep; nil: none
+	LocalTools *LocalTools           // nil: none
+	Devices    registry.KnownDevices // those that sleep; nil: none
 
 	// OtherSessions lets a conversation with one trusted person (ContextMain) also use the tools of the same user's
 	// other sessions. The user is named by the caller's credentials, or else by the device.

@@ -194,10 +194,10 @@ func (h *handler) deviceUser(ctx context.Context, who auth.Identity, id string) 
 	return "", false, nil
 }
 
-// Bounds of a search for the user of a device. A crowd of other users who chose the id makes it no longer.
+// Bounds of a search for a connected device. A crowd of other users who chose the id makes it no longer.
 const (
 	maxUserPages = 16
-	userPage     = 200 // connected sessions of a page
+	userPage     = 200 // sessions of a page
 )
 
 // connectedUser returns the user of a connected session that matches a target. A page may be empty although there is
@@ -238,20 +238,8 @@ func (h *handler) knownUser(ctx context.Context, tenant string, target registry.
 	if h.Devices == nil {
 		return "", false, nil
 	}
-	q := registry.KnownQuery{Tenant: tenant, Target: target, Limit: 1}
-	for range maxUserPages {
-		page, next, err := h.Devices.KnownDevices(ctx, q)
-		switch {
-		case err != nil:
-			return "", false, err
-		case len(page) > 0:
-			return page[0].Session.UserID, true, nil
-		case next == 0:
-			return "", false, nil
-		}
-		q.Skip = next
-	}
-	return "", false, nil
+	d, found, err := registry.FirstKnown(ctx, h.Devices, registry.KnownQuery{Tenant: tenant, Target: target})
+	return d.Session.UserID, found, err
 }
 
 // registeredUser returns a user who registered a device and matches a target. A registration does not say whether a

@@ -195,16 +195,41 @@ const (
 // ErrUnknownDevice is returned for a device that the gateway does not remember.
 var ErrUnknownDevice = Errorf(CodeSessionNotFound, "No device matches the target.")
 
+// KnownDevices finds remembered devices.
+type KnownDevices interface {
+	// KnownDevices returns a page of known devices, and how many to skip for the next; zero: this is the last page. A
+	// page may have fewer devices than the limit, even none.
+	KnownDevices(ctx context.Context, q KnownQuery) (found []KnownDevice, next int, err error)
+}
+
 // SleepingStore remembers devices.
 type SleepingStore interface {
+	KnownDevices
+
 	// RememberDevices stores devices. Beyond the limits, a device, or only its tools, is not remembered; that is not an
 	// error.
 	RememberDevices(ctx context.Context, devices []DeviceMemory) error
 
-	// KnownDevices returns a page of known devices, and how many to skip for the next; zero: this is the last page. A
-	// page may have fewer devices than the limit, even none.
-	KnownDevices(ctx context.Context, q KnownQuery) (found []KnownDevice, next int, err error)
-
 	// ForgetDevices forgets all devices with one of the ids, and all of the user. Empty: none.
 	ForgetDevices(ctx context.Context, tenant, user string, deviceIDs ...string) error
+}
+
+// firstPages bounds the pages that FirstKnown reads. Other users may have chosen the id that it looks for.
+const firstPages = 16
+
+// FirstKnown returns the first known device that matches a query, and whether there is one. Pages before it may be
+// empty.
+func FirstKnown(ctx context.Context, store KnownDevices, q KnownQuery) (KnownDevice, bool, error) {
+	q.Limit = 1
+	for range firstPages {
+		page, next, err := store.KnownDevices(ctx, q)
+		switch {
+		case err != nil || len(page) == 0 && next == 0:
+			return KnownDevice{}, false, err
+		case len(page) > 0:
+			return page[0], true, nil
+		}
+		q.Skip = next
+	}
+	return KnownDevice{}, false, nil
 }

@@ -1,6 +1,7 @@
 package blobs
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -215,6 +216,7 @@ func (f folder) close() error { return f.root.Close() }
 
 const (
 	maxAnswer = 4 << 20  // bytes of an answer other than a file; a list page has some hundred thousand
+	maxTags   = 40_000   // tags of XML in it; a list page has up to 28 for each of 1000 files
 	maxHeader = 64 << 10 // bytes of the header of an answer; the default is 10 MiB
 	maxPages  = 64       // requests of one list, which may have to pass files of others
 	partBytes = 5 << 20  // bytes of a file in memory during upload; the minimum part size of S3
@@ -421,20 +423,22 @@ func (b boundedAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	isFile := req.Method == http.MethodGet && resp.StatusCode == http.StatusOK && req.URL.RawQuery == ""
 	if !isFile {
-		resp.Body = &boundedBody{resp.Body, maxAnswer}
+		resp.Body = &boundedBody{resp.Body, maxAnswer, maxTags}
 	}
 	return resp, nil
 }
 
-// boundedBody is a body that fails when it exceeds its limit.
+// boundedBody is a body that fails when it exceeds its limits. The client takes some KiB of memory for each file of a
+// list, however short its text is.
 type boundedBody struct {
 	io.ReadCloser
-	left int
+	left, tags int
 }
 
 func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if b.left -= n; b.left < 0 {
+	b.left -= n
+	if b.tags -= bytes.Count(p[:n], []byte("<")); b.left < 0 || b.tags < 0 {
 		return 0, errAnswer
 	}
 	return n, err

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -101,6 +102,30 @@ func TestBucketThatDoesNotEnd(t *testing.T) {
 				t.Errorf("%d bytes were read", n)
 			}
 		})
+	}
+}
+
+// A list page takes memory by its length: the client would take 1.7 KB for each file that is named with eleven bytes.
+func TestAListOfManyNames(t *testing.T) {
+	const most = 256 << 20 // bytes that are allocated, not held
+	for piece, fails := range map[string]bool{
+		"<Contents/>": true, "<Contents><Key>x</Key></Contents>": true,
+		"<Contents><Key>" + strings.Repeat("x", 1000) + "</Key></Contents>": false,
+	} {
+		n := 3 << 20 / len(piece)
+		if !fails {
+			n = 1000
+		}
+		url := bucketOf(t, func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintf(w, "<ListBucketResult><Name>files</Name>%s</ListBucketResult>", strings.Repeat(piece, n))
+		})
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := Probe(t.Context(), url)
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; (err != nil) != fails || took > most {
+			t.Errorf("%.40s, %d times: %v, with %d MiB", piece, n, err, took>>20)
+		}
 	}
 }
 

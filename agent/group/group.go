@@ -33,11 +33,6 @@ type Directory interface {
 	Whole(ctx context.Context) error
 }
 
-// KnownDevices is the part of registry.SleepingStore that finds sleeping devices.
-type KnownDevices interface {
-	KnownDevices(ctx context.Context, q registry.KnownQuery) (found []registry.KnownDevice, next int, err error)
-}
-
 // Calls is the part of routing.Calls that ends children.
 type Calls interface {
 	Cancel(ctx context.Context, tenant, callID string) (registry.Record, error)
@@ -45,11 +40,11 @@ type Calls interface {
 
 // Config configures a Service.
 type Config struct {
-	Directory Directory     // required
-	Policy    *agent.Policy // required; decides about the tool before the first child
-	Known     KnownDevices  // devices that may sleep; nil: none
-	Calls     Calls         // cancels queued children with their parent; required with Known
-	Slots     int           // default DefaultSlots
+	Directory Directory             // required
+	Policy    *agent.Policy         // required; decides about the tool before the first child
+	Known     registry.KnownDevices // devices that may sleep; nil: none
+	Calls     Calls                 // cancels queued children with their parent; required with Known
+	Slots     int                   // default DefaultSlots
 }
 
 // Service makes the tool call_devices. It is safe for concurrent use.

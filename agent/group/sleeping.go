@@ -48,7 +48,7 @@ func (s *Service) matching(
 // nothing new.
 type withSleeping struct {
 	connected targets
-	known     KnownDevices
+	known     registry.KnownDevices
 	query     registry.KnownQuery
 	tool      string
 	seen      devices // that next returned

@@ -1,6 +1,7 @@
 package wake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -190,30 +191,16 @@ func sleeperOf(tenant, key string) sleeper {
 	return sleeper{ref, bound}
 }
 
-// maxPages is how many pages of devices with one id a search reads. Other users may have chosen the id.
-const maxPages = 16
-
 // record returns how a device is woken, or registry.ErrNoWake. If its credential names it, its user is that of the
 // remembered device: no call waits for one that is not remembered.
 func (s *Service) record(ctx context.Context, of sleeper) (registry.WakeRecord, error) {
-	if !of.bound {
-		return s.cfg.Store.WakeOf(ctx, of.WakeRef)
-	}
-	q := registry.KnownQuery{
-		Tenant: of.Tenant, Target: registry.Target{DeviceID: of.DeviceID, Bound: true}, Limit: 1,
-	}
-	for range maxPages {
-		known, next, err := s.cfg.Store.KnownDevices(ctx, q)
-		switch {
-		case err != nil:
-			return registry.WakeRecord{}, err
-		case len(known) > 0:
-			of.User = known[0].Session.UserID
-			return s.cfg.Store.WakeOf(ctx, of.WakeRef)
-		case next == 0:
-			return registry.WakeRecord{}, registry.ErrNoWake
+	if of.bound {
+		target := registry.Target{DeviceID: of.DeviceID, Bound: true}
+		d, found, err := registry.FirstKnown(ctx, s.cfg.Store, registry.KnownQuery{Tenant: of.Tenant, Target: target})
+		if err != nil || !found {
+			return registry.WakeRecord{}, cmp.Or(err, error(registry.ErrNoWake))
 		}
-		q.Skip = next
+		of.User = d.Session.UserID
 	}
-	return registry.WakeRecord{}, registry.ErrNoWake
+	return s.cfg.Store.WakeOf(ctx, of.WakeRef)
 }

@@ -52,9 +52,7 @@ type Config struct {
 type Store interface {
 	registry.WakeStore
 	registry.EraseStore
-
-	// KnownDevices is as in registry.SleepingStore.
-	KnownDevices(ctx context.Context, q registry.KnownQuery) ([]registry.KnownDevice, int, error)
+	registry.KnownDevices
 }
 
 // Need is what a device is to be woken for.

@@ -244,7 +244,7 @@ func (a *application) printParts(ctx context.Context, r *remote, parts []registr
 			where = "its bytes were not stored"
 		case file != "":
 			path := numbered(file, i)
-			if err := savePart(ctx, r, partLink(r, p), p.Data, path); err != nil {
+			if err := savePart(ctx, r, p, path); err != nil {
 				return err
 			}
 			where = "saved to " + path
@@ -254,10 +254,16 @@ func (a *application) printParts(ctx context.Context, r *remote, parts []registr
 	return nil
 }
 
-// savePart saves the bytes of a part, or what its link returns, in a file.
-func savePart(ctx context.Context, r *remote, link string, data []byte, path string) error {
-	content := io.NopCloser(bytes.NewReader(data))
-	if link != "" {
+// maxSaved is the largest file of a tool that is saved, in bytes. Gateways store 64 MiB by default.
+const maxSaved = 4 << 30
+
+// savePart saves the bytes of a part, or what its link returns, in a file. It saves no more than the size of the part.
+func savePart(ctx context.Context, r *remote, p registry.Part, path string) error {
+	content, most := io.NopCloser(bytes.NewReader(p.Data)), int64(len(p.Data))
+	if link := partLink(r, p); link != "" {
+		if most = p.Size; most > maxSaved {
+			return fmt.Errorf("save the tool's file: it has %s, more than %s", shownSize(most), shownSize(maxSaved))
+		}
 		var err error
 		if content, err = r.download(ctx, link); err != nil {
 			return fmt.Errorf("fetch the tool's file: %w", err)
@@ -266,7 +272,11 @@ func savePart(ctx context.Context, r *remote, link string, data []byte, path str
 	defer content.Close()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err == nil {
-		_, err = io.Copy(f, content)
+		var n int64
+		n, err = io.Copy(f, io.LimitReader(content, most+1))
+		if err == nil && n > most {
+			err = fmt.Errorf("it is longer than the %d bytes that the gateway told; %s has its begin", most, path)
+		}
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {

@@ -51,3 +51,25 @@ func TestCallPrintsParts(t *testing.T) {
 		t.Errorf("%q does not say how to save it", errOut)
 	}
 }
+
+// TestCallSavesNoMoreThanTold: a gateway that goes on sending does not fill the disk of who saves a file.
+func TestCallSavesNoMoreThanTold(t *testing.T) {
+	t.Parallel()
+	size := "6"
+	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/blobs/1" {
+			_, _ = w.Write([]byte(strings.Repeat("a clip", 1<<16)))
+			return
+		}
+		_, _ = w.Write([]byte(`{"call_id":"c","success":true,"output":"x","session_id":"s","parts":[` +
+			`{"type":"file","mime_type":"video/mp4","url":"/blobs/1","size":` + size + `}]}`))
+	}))
+	t.Cleanup(gateway.Close)
+	file := filepath.Join(t.TempDir(), "clip.mp4")
+	for _, size = range []string{"6", "0", "9000000000000"} {
+		code, _, errOut := command(t, nil, "call", "camera", "--server", gateway.URL, "--output", file)
+		if info, err := os.Stat(file); code == 0 || err != nil || info.Size() > 7 {
+			t.Errorf("size %s: exit %d, %v, %v: %q", size, code, info, err, errOut)
+		}
+	}
+}

@@ -225,6 +225,10 @@ func TestHalfOpenSocketRemovesNothing(t *testing.T) {
 			}
 		}
 	}
+	// A call that pod 0 takes before it hears of the new socket goes to the old one, and its outcome is lost.
+	eventually(t, waitLimit, "pod 0 knows the new socket", func() bool {
+		return callTool(t, pods[0].url, "/api/sessions/phone/tools/echo/call", `{"args":{"n":1}}`).Output == `{"n":1}`
+	})
 	works("while the old socket hangs")
 	eventually(t, waitLimit, "pod 0 has given the old socket up", func() bool {
 		_, _, err := old.ReadMessage()

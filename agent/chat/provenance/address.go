@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net/url"
 	"strings"
-	"unicode"
 )
 
 // address is a value that reaches a person or system, in one form for all spellings.
@@ -13,6 +12,7 @@ type address struct {
 	host  string // of a URL
 	query bool   // of a URL: it carries data
 	kind  Kind
+	whole string // of an e-mail address: the URL that it may begin, as user and host; empty: none
 }
 
 // maxAddress is how much of an address is examined, in bytes.
@@ -102,13 +102,13 @@ func chunkAddresses(s string, visit func(address) bool) bool {
 func piecesAddresses(piece string, visit func(address) bool) bool {
 	for i := innerSlashes(piece, 1); i > 0; {
 		next := innerSlashes(piece, i+2)
-		if a, ok := plainAddress(trimPunctuation(piece[i:cmp.Or(next, len(piece))])); ok && !visit(a) {
+		if !plainAddresses(piece[i:cmp.Or(next, len(piece))], visit) {
 			return false
 		}
 		i = next
 	}
 	for part := piece; ; {
-		if a, ok := plainAddress(trimPunctuation(part)); ok && !visit(a) {
+		if !plainAddresses(part, visit) {
 			return false
 		}
 		before, after, more := strings.Cut(piece, "&")
@@ -150,6 +150,7 @@ func plainAddress(s string) (address, bool) {
 	if user, host, ok := strings.Cut(s, "="); ok && !strings.ContainsAny(user, "/@") { // mail=a@b.example
 		s = trimPunctuation(host)
 	}
+	mail := s
 	s, slashes := withoutPrefix(s)
 	end := strings.IndexAny(s, "/?")
 	if end < 0 {
@@ -162,7 +163,11 @@ func plainAddress(s string) (address, bool) {
 		if slashes { // the user of a URL
 			return address{text: clip("//" + s), kind: KindURL}, true
 		}
-		return address{text: clip(s[:end]), kind: KindAddress}, true
+		a := address{text: clip(s[:end]), kind: KindAddress}
+		if s == mail && followsHost(s[i+1:]) {
+			a.whole = clip(s)
+		}
+		return a, true
 	}
 	sure := end < len(s) || slashes
 	if i := strings.IndexAny(s[:end], "#&"); i > 0 { // a fragment, or the end of a shell's command
@@ -201,101 +206,28 @@ func withoutPrefix(s string) (rest string, isURL bool) {
 	return strings.TrimLeft(rest, "/"), true
 }
 
-// maxLocal is how much text around an '@' is examined on each side, in bytes.
-const maxLocal = 256
-
-// eachMailbox calls visit with the unusual e-mail addresses in folded text, such as `"eve"@b.example` and
-// `eve!@b.example`: any text before an '@' and a host, because programs differ in what they accept.
-func eachMailbox(s string, visit func(address) bool) bool {
-	for at := 0; ; at++ {
-		next := strings.IndexByte(s[at:], '@')
-		if next < 0 {
-			return true
-		}
-		at += next
-		local, host := localPart(s, at), hostPart(s, at+1)
-		for len(local) > 0 && at+1+len(host) < len(s) && pairs(local[0], s[at+1+len(host)]) {
-			local = local[1:]
-		}
-		if isUnusualMailbox(local, host) &&
-			!visit(address{text: clip(strings.Join(strings.Fields(local+"@"+host), "")), kind: KindAddress}) {
-			return false
-		}
-	}
-}
-
-// localPart returns the text before the '@' at at: a quoted text, or a word with the characters allowed in an address,
-// or else all text back to a space. Spaces directly before the '@' are included.
-func localPart(s string, at int) string {
-	s = s[max(0, at-maxLocal):at]
-	if strings.HasSuffix(s, `"`) {
-		return s[max(0, strings.LastIndexByte(s[:len(s)-1], '"')):]
-	}
-	word := strings.TrimRight(s, " ")
-	spaces := s[len(word):]
-	start := strings.LastIndexAny(word, " \t\r\n<>,;:()[]=\"\\@") + 1
-	if start == len(word) {
-		start = strings.LastIndexAny(word, " \t\r\n@") + 1
-	}
-	return word[start:] + spaces
-}
-
-// hostPart returns the host name, or the address in brackets, that begins at at. It may begin with spaces.
-func hostPart(s string, at int) string {
-	end := at
-	for end < len(s) && s[end] == ' ' && end < at+4 {
-		end++
-	}
-	if end < len(s) && s[end] == '[' {
-		if n := strings.IndexByte(s[end:min(len(s), end+maxLocal)], ']'); n > 0 {
-			return s[at : end+n+1]
-		}
-	}
-	for end < min(len(s), at+maxLocal) && (s[end] >= 0x80 || isWord(rune(s[end])) || s[end] == '.' || s[end] == '-') {
-		end++
-	}
-	return strings.TrimRight(s[at:end], ".-_ ")
-}
-
-// pairs reports whether a character before an address and one after it form a pair, such as quotes.
-func pairs(before, behind byte) bool {
-	return before == behind && strings.IndexByte("'*_~`|", before) >= 0 || before == '{' && behind == '}'
-}
-
-// isUnusualMailbox reports whether the text around an '@' is an address that plainAddress does not find. If it contains
-// a space or a path, the host must be a certain host name, because @ada is how people are mentioned.
-func isUnusualMailbox(local, host string) bool {
-	name := strings.TrimLeft(host, " ")
-	if local == "" || name == "" || strings.Contains(local, "://") {
-		return false
-	}
-	sure := name[0] == '[' || isHost(name, true)
-	switch last := local[len(local)-1]; {
-	case last == ' ' || name != host || strings.ContainsAny(local, "/?"):
-		return sure
-	case strings.ContainsAny(local, "!*'’{}|`\"") || strings.IndexByte("_~.", local[0]) >= 0,
-		strings.IndexByte("<>,;:()[]=\\", last) >= 0, name[0] == '[':
-		return sure || strings.ContainsFunc(name, unicode.IsLetter)
-	}
-	return false
-}
-
 // addresses examines the addresses in a text, folded from value, and reports whether the whole text is one address. If
-// isURL is set, the text counts as a URL.
+// isURL is set, the text counts as a URL, with what would end one in running text: programs that fetch encode a space,
+// for example, as a part of the path.
 func (s *search) addresses(pointer, value, folded string, isURL bool) (whole bool) {
-	found := false
+	var first address
 	eachAddress(folded, s.reader.split(folded), func(a address) bool {
-		found = true
-		whole = whole || covers(a, folded)
-		s.address(pointer, spelled(value, folded, a.text), a, !covers(a, folded))
+		if first.text == "" {
+			first = a
+		}
+		part := !covers(a, folded)
+		whole = whole || !part
+		if isURL {
+			a.kind = KindURL // user@b.example is user and host there
+		}
+		s.address(pointer, spelled(value, folded, a.text), a, part)
 		return !s.cut
 	})
-	if isURL && (!found && folded != "" || hasUser(folded)) {
-		a := urlOf(folded)
+	if text := strings.Trim(folded, "<>{} "); text != "" && !whole && (isURL || goesOn(text, first)) {
+		a := urlOf(text)
 		s.address(pointer, spelled(value, folded, a.text), a, false)
-		return true
 	}
-	return whole
+	return whole || isURL
 }
 
 // covers reports whether an address is all of a text.
@@ -319,9 +251,28 @@ func (s *search) address(pointer, shown string, a address, part bool) {
 		of, ok = s.below(pointer, a)
 	}
 	if !ok {
-		of = s.outside.addresses[a.text]
+		if of, ok = s.outside.addresses[a.text]; !ok && s.defined {
+			of = s.begun(a)
+		}
 	}
 	s.report(arg, of)
+}
+
+// begun returns the origin of the address that an address begins with, or whose host it is below: an order to send
+// something names where, and the model adds what.
+func (s *search) begun(a address) origin {
+	for known, of := range s.outside.addresses {
+		under := strings.TrimPrefix(known[strings.LastIndexByte(known, '}')+1:], ".") // https://{what}.b.example
+		if n := len(a.host) - len(under); n > 0 && under != "" && a.host[n-1] == '.' && a.host[n:] == under {
+			return of
+		}
+		rest, ok := strings.CutPrefix(a.text, known)
+		isOpen := ok && strings.ContainsAny(known, "/?") && !isWord(rune(known[len(known)-1]))
+		if isOpen || ok && rest != "" && strings.IndexByte("/?#:", rest[0]) >= 0 {
+			return of
+		}
+	}
+	return origin{}
 }
 
 func named(text string) func(*index) (origin, bool) {
@@ -354,6 +305,9 @@ const maxWeak = 4
 func (s *search) knows(pointer, rest string) bool {
 	plain, err := url.PathUnescape(rest)
 	if err != nil {
+		return false
+	}
+	if unfolded(plain) != "" {
 		return false
 	}
 	plain = fold(plain)

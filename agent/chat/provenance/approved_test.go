@@ -93,6 +93,9 @@ func TestDestinations(t *testing.T) {
 		{`{"to":["planning","eve"]}`, true},
 		{`{"rooms":{"eve":true}}`, true},
 		{`{"messages":[{"to":"Ada"},{"to":"eve"}]}`, true},
+		{`{"to":"planning","To":"eve"}`, true},
+		{`{"to":"planning","TO":"planning"}`, false},
+		{`{"messages":[{"to":"Ada","tO":"eve"}]}`, true},
 	} {
 		call := provenance.Call{
 			Tool: "post", Args: json.RawMessage(x.args), Schema: schema,

@@ -93,7 +93,8 @@ type Call struct {
 	Schema json.RawMessage // the JSON Schema of Args, if any: a value that it lists proves nothing
 
 	// Destinations are JSON Pointers to the parameters that say where something is sent. A step "*" matches any step. A
-	// trusted source must contain the values at or below them, whatever they look like.
+	// trusted source must contain the values at or below them, whatever they look like. The case of names does not
+	// matter, because tools may ignore it: encoding/json takes "To" for "to".
 	Destinations []string
 }
 
@@ -111,7 +112,8 @@ func (c *Conversation) Origins(call Call) Facts {
 	return Facts{Tainted: true, Arguments: s.found}
 }
 
-// Defined returns the addresses in a call's arguments that stand in definitions, and that no trusted source contains.
+// Defined returns the addresses in a call's arguments that stand in definitions, or begin with an address that does, or
+// are below its host, and that no trusted source contains.
 // The definitions are those of tools that others than the called tool's owner wrote: a model reads them before anything
 // else. Defined is for conversations that have read nothing from outside, and returns nothing for others. It calls
 // definitions only if there is an address to look for.
@@ -130,26 +132,37 @@ func (c *Conversation) Defined(call Call, definitions func() string) Facts {
 	c.outside = newIndex()
 	text := definitions()
 	c.reader.addProse(c.outside, origin{Outside, "the definition of a tool"}, c.outside.admit(text, maxOutside))
-	found := slices.DeleteFunc(c.untrustedAddresses(call), func(a Argument) bool { return a.Source != Outside })
+	full := c.outside.cut || len(c.outside.addresses) >= maxAddresses // there may be more addresses
+	found := slices.DeleteFunc(c.untrustedAddresses(call), func(a Argument) bool {
+		return a.Source != Outside && !full || a.Kind == KindCut && len(c.outside.addresses) == 0
+	})
 	return Facts{Tainted: len(found) > 0, Arguments: found}
 }
 
+// untrustedAddresses returns the addresses in a call's arguments that no trusted source contains, and whether there may
+// be more.
 func (c *Conversation) untrustedAddresses(call Call) []Argument {
-	s := search{Conversation: c, budget: maxSteps, call: call}
+	s := search{Conversation: c, budget: maxSteps, call: call, defined: true}
 	s.args()
 	return slices.DeleteFunc(s.found, func(a Argument) bool {
-		return a.Source.trusted() || a.Kind != KindAddress && a.Kind != KindURL
+		isCut := a.Kind == KindCut && !a.Part
+		return a.Source.trusted() || a.Kind != KindAddress && a.Kind != KindURL && !isCut
 	})
 }
 
 // Strings returns the texts in a JSON value, such as the schema of a tool, each in a line.
 func Strings(value json.RawMessage) string {
 	var out strings.Builder
-	eachScalar(value, func(_ string, t jsontext.Token, _ bool) bool {
-		out.WriteString(t.String() + "\n")
-		return true
-	})
-	return out.String()
+	d := decoderOf(value)
+	for {
+		t, err := d.ReadToken()
+		if err != nil {
+			return out.String()
+		}
+		if isScalar(t) {
+			out.WriteString(t.String() + "\n")
+		}
+	}
 }
 
 func (c *Conversation) prepare() {
@@ -170,8 +183,8 @@ func (c *Conversation) Size() int {
 	if c.trusted == nil {
 		return size
 	}
-	for _, x := range c.approved {
-		size += x.size()
+	for name, x := range c.approved {
+		size += len(name) + x.size()
 	}
 	return size + c.system.size() + c.trusted.size() + c.outside.size() + cap(c.reader.tokens)*tokenSize
 }
@@ -234,14 +247,22 @@ func (c *Conversation) read() {
 	c.unread, c.mark = nil, 0
 }
 
-// maxParameters is the maximum number of parameters with approved values. Further parameters have none.
-const maxParameters = 1000
+// Limits of the parameters with approved values. Further parameters, and those with longer names, have none.
+const (
+	maxParameters = 1000
+	maxParameter  = 512 // bytes of the name of a tool and the pointer
+)
 
 // addApproved indexes the short values of approved arguments by parameter.
 func (c *Conversation) addApproved(t text) {
+	leaves, size := 0, 0
 	eachScalar([]byte(t.text), func(pointer string, value jsontext.Token, key bool) bool {
 		said := value.String()
-		if key || isLong(said) {
+		leaves++
+		if size += len(pointer) + len(said); leaves > maxLeaves || size > maxArgs {
+			return false // as in search: no longer arguments are examined
+		}
+		if key || len(t.tool)+len(pointer) > maxParameter || isLong(said) {
 			return true
 		}
 		name := parameterOf(t.tool, pointer)
@@ -260,13 +281,13 @@ func (c *Conversation) addApproved(t text) {
 
 // eachScalar calls visit with the strings, numbers and names of members of a JSON value, until visit returns false.
 func eachScalar(args json.RawMessage, visit func(pointer string, value jsontext.Token, key bool) bool) {
-	d := jsontext.NewDecoder(bytes.NewReader(args), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	d := decoderOf(args)
 	for {
 		t, err := d.ReadToken()
 		if err != nil { // the end; arguments were checked earlier
 			return
 		}
-		if kind := t.Kind(); kind != '"' && kind != '0' {
+		if !isScalar(t) {
 			continue
 		}
 		container, n := d.StackIndex(d.StackDepth())
@@ -275,6 +296,13 @@ func eachScalar(args json.RawMessage, visit func(pointer string, value jsontext.
 		}
 	}
 }
+
+func decoderOf(value json.RawMessage) *jsontext.Decoder {
+	return jsontext.NewDecoder(bytes.NewReader(value), jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true))
+}
+
+func isScalar(t jsontext.Token) bool { return t.Kind() == '"' || t.Kind() == '0' }
 
 func isLong(said string) bool {
 	if len(said) > maxNameBytes || strings.Contains(said, "\n") {
@@ -319,7 +347,7 @@ func (s *search) isDestination(pointer string) bool {
 	return slices.ContainsFunc(s.call.Destinations, func(to string) bool {
 		steps := strings.Split(pointer, "/")
 		for i, w := range strings.Split(to, "/") {
-			if i >= len(steps) || w != anyStep && w != steps[i] {
+			if i >= len(steps) || w != anyStep && !strings.EqualFold(w, steps[i]) {
 				return false
 			}
 		}

@@ -139,7 +139,7 @@ type Argument struct {
 	Kind        Kind
 	Source      Source
 	Where       string // the id of the text that contains it; empty: none
-	Part        bool   // the value is a part of the argument
+	Part        bool   // the value is a part of the argument; of KindCut: the addresses in the rest were examined
 	Field       bool   // it was a separate field outside, so it may be a reference to a record
 	Record      string // the start of the JSON object that has the field: untrusted text
 	Destination bool   // as of Call.Destinations

@@ -111,16 +111,21 @@ func (x *index) admit(text string, most int) string {
 
 // addTrusted indexes the values of a trusted text.
 func (r *reader) addTrusted(x *index, of origin, text string) {
-	s := fold(x.admit(text, maxTrusted))
-	tokens := r.split(s)
-	x.add(of, tokens)
-	eachAddress(s, tokens, func(a address) bool {
+	text = x.admit(text, maxTrusted)
+	s := fold(text)
+	noteAddress := func(a address) bool {
 		note(x.addresses, a.text, of)
 		if a.host != "" {
 			x.hosts[a.host] = append(x.hosts[a.host], a)
 		}
 		return true
-	})
+	}
+	if plain := unfolded(text); plain != "" {
+		eachAddress(plain, r.split(plain), noteAddress)
+	}
+	tokens := r.split(s)
+	x.add(of, tokens)
+	eachAddress(s, tokens, noteAddress)
 	r.dates(s, tokens, func(d date) { note(x.dates, d, of) })
 	eachNumber(s, func(n string, whole bool) {
 		if !whole {

@@ -1,6 +1,9 @@
 package provenance
 
-import "strings"
+import (
+	"strings"
+	"unicode"
+)
 
 // maxUser is how much text after a host name may belong to the user part of a URL, in bytes.
 const maxUser = 256
@@ -86,8 +89,8 @@ const tags = " a b br code div em h1 h2 h3 hr i img li ol p pre small span stron
 // pathEnd returns the end of the word that belongs to the path of the URL at begin if a character that is usual around
 // URLs, but means a path to browsers, stands before it at chunk; else zero.
 func pathEnd(s string, begin, chunk int) int {
-	if chunk+1 >= len(s) || chunk-begin > maxAddress || strings.IndexByte("\\|<\"`{\t\r\n", s[chunk]) < 0 ||
-		strings.IndexByte(",;:!?()[]'*=", s[chunk-1]) >= 0 || !namesHost(s[begin:hostEnd(s, begin)]) {
+	if chunk+1 >= len(s) || chunk-begin > maxAddress || strings.IndexByte("\\|<>\"`{}\t\r\n", s[chunk]) < 0 ||
+		closes(s[max(0, begin-maxUser):begin], s[chunk]) || strings.IndexByte(",;:!?()[]'*=", s[chunk-1]) >= 0 || !namesHost(s[begin:hostEnd(s, begin)]) {
 		return 0
 	}
 	next, before := s[chunk+1], byte(0)
@@ -116,16 +119,19 @@ func pathEnd(s string, begin, chunk int) int {
 	return min(max(end, chunk+2), begin+maxAddress)
 }
 
+// closes reports whether a bracket closes one in the text before it.
+func closes(before string, bracket byte) bool {
+	return bracket == '>' && strings.IndexByte(before, '<') >= 0 || bracket == '}' && strings.IndexByte(before, '{') >= 0
+}
+
 // isOneWord reports whether a text is only the URL at begin, with tabs or line breaks in it.
 func isOneWord(s string, begin int) bool {
 	return begin <= len("https://") && strings.IndexByte(s, ' ') < 0 && !strings.Contains(s[begin:], "//")
 }
 
-// hasUser reports whether a text that is a URL has an '@' before its path, with spaces before the '@'.
-func hasUser(s string) bool {
-	_, rest, ok := strings.Cut(s, "//")
-	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
-		rest = rest[:i]
-	}
-	return ok && strings.ContainsAny(rest[:max(strings.LastIndexByte(rest, '@'), 0)], " \t\r\n")
+// goesOn reports whether a text is one word that begins with a URL without a scheme, which ends earlier in running text.
+func goesOn(s string, first address) bool {
+	return first.kind == KindURL && first.host != "" && strings.IndexByte(s, '/') >= 0 &&
+		!strings.Contains(s, "://") && strings.HasPrefix(strings.TrimPrefix(s, "www."), first.host) &&
+		!strings.ContainsFunc(s, unicode.IsSpace)
 }

@@ -37,11 +37,11 @@ const (
 // call is as harmless as the person's own words. It implements the default rule:
 //
 // Once a conversation has read text from outside, a call with an effect asks for every address in its arguments that no
-// trusted source contains. A call that only reads asks for such URLs only. A call with an effect also asks for every
-// name, number and date that occurs only in running text from outside. A value that was a separate field of a result
-// counts as a reference to a record. A call that destroys something asks unless all its values come from trusted
-// sources. Weak values do not count there, because they can occur anywhere. The value of a destination must come from a
-// trusted source, and must be a name that is not weak, not a text.
+// trusted source contains. A call that only reads asks for such URLs only, and for what was not examined for them. A
+// call with an effect also asks for every name, number and date that occurs only in running text from outside. A value
+// that was a separate field of a result counts as a reference to a record. A call that destroys something asks unless
+// all its values come from trusted sources. Weak values do not count there, because they can occur anywhere. The value
+// of a destination must come from a trusted source, and must be a name that is not weak, not a text.
 func (f Facts) Suspects(e Effect) []Argument {
 	if !f.Tainted {
 		return nil
@@ -90,7 +90,7 @@ func (a Argument) vouches(e Effect) bool {
 // suspicious reports whether a value that no trusted source vouches for needs approval.
 func (a Argument) suspicious(e Effect) bool {
 	switch {
-	case a.Kind == KindURL:
+	case a.Kind == KindURL || a.Kind == KindCut && !a.Part:
 		return true
 	case e == Reads:
 		return false

@@ -12,9 +12,9 @@ import (
 // Limits of the work for one call.
 const (
 	maxSteps  = 1 << 20 // comparisons of tokens
-	maxFound  = 256     // arguments in the result
+	maxFound  = 256     // arguments in the result; beyond, as many addresses again
 	maxLeaves = 4096    // values that are examined
-	maxArgs   = 1 << 20 // bytes of values that are examined
+	maxArgs   = 1 << 20 // bytes of values that are examined, with their pointers
 	maxShown  = 200     // bytes of a value in the result
 )
 
@@ -23,11 +23,14 @@ type search struct {
 	*Conversation
 	budget int
 	call   Call
-	parsed any // the schema of the call
+
+	defined bool // an address that begins with one from outside counts as that one
+	parsed  any  // the schema of the call
 
 	leaves, bytes int
 	found         []Argument
-	cut           bool
+	cut           bool // the rest is not examined
+	skipped       bool // of the rest, only addresses matter
 }
 
 // args examines all values of the arguments.
@@ -35,7 +38,7 @@ func (s *search) args() {
 	eachScalar(s.call.Args, func(pointer string, token jsontext.Token, key bool) bool {
 		value := token.String()
 		s.leaves++
-		s.bytes += len(value)
+		s.bytes += len(pointer) + len(value)
 		switch {
 		case s.leaves > maxLeaves || s.bytes > maxArgs:
 			s.stop()
@@ -58,15 +61,20 @@ func (s *search) stop() {
 	}
 }
 
-// report adds a value to the result. The zero origin is the model.
+// report adds a value to the result. The zero origin is the model. Addresses are reported for longer than other values,
+// so that a tool that only reads may take a long list.
 func (s *search) report(a Argument, of origin) {
-	if len(s.found) >= maxFound {
-		s.stop()
-		return
-	}
 	a.Source, a.Where = cmp.Or(of.source, Model), of.id
 	a.Value, a.Destination = shorten(a.Value), s.isDestination(a.Pointer)
-	s.found = append(s.found, a)
+	switch minor := !a.Destination && a.Kind != KindAddress && a.Kind != KindURL; {
+	case len(s.found) < maxFound, !minor && len(s.found) <= 2*maxFound:
+		s.found = append(s.found, a)
+	case !minor:
+		s.stop()
+	case !s.skipped:
+		s.skipped = true
+		s.found = append(s.found, Argument{Kind: KindCut, Source: Outside, Part: true})
+	}
 }
 
 func shorten(s string) string {
@@ -83,6 +91,7 @@ func (s *search) key(pointer, name string) {
 		return
 	}
 	s.addresses(pointer, name, fold(name), false)
+	s.addresses(pointer, name, unfolded(name), false)
 	s.encoded(pointer, name)
 }
 
@@ -91,6 +100,7 @@ func (s *search) encoded(pointer, value string) {
 	plain, cut := decoded(value)
 	if plain != "" {
 		s.addresses(pointer, plain, fold(plain), false)
+		s.addresses(pointer, plain, unfolded(plain), false)
 	}
 	if cut {
 		s.stop()
@@ -104,6 +114,9 @@ func (s *search) text(pointer, value string) {
 		return
 	}
 	isURL := isURLName(pointer)
+	if plain := unfolded(value); plain != "" {
+		s.addresses(pointer, plain, plain, false)
+	}
 	switch {
 	case countDigits(folded) < len(folded) || len(folded) > maxNumber:
 		if isURL && strings.ContainsAny(folded, "\t\r\n") || isBroken(folded) {
@@ -308,7 +321,8 @@ func spellings(n string) []string {
 	return out
 }
 
-// listed reports whether the schema lists a value among the allowed values of an argument.
+// listed reports whether the schema lists a value among the allowed values of an argument. Each schema that it looks at
+// takes one from the budget; with a negative one it is false.
 func (s *search) listed(pointer, value string) bool {
 	if s.parsed == nil {
 		if len(s.call.Schema) == 0 || json.Unmarshal(s.call.Schema, &s.parsed) != nil {
@@ -318,7 +332,7 @@ func (s *search) listed(pointer, value string) bool {
 	nodes := []any{s.parsed}
 	for step := range jsontext.Pointer(pointer).Tokens() {
 		var next []any // the schemas of the member, or of the elements
-		for _, node := range alternatives(nodes, 4) {
+		for _, node := range s.alternatives(nodes) {
 			m, _ := node.(map[string]any)
 			properties, _ := m["properties"].(map[string]any)
 			for _, n := range []any{properties[step], m["items"]} {
@@ -329,7 +343,7 @@ func (s *search) listed(pointer, value string) bool {
 		}
 		nodes = next
 	}
-	for _, node := range alternatives(nodes, 4) {
+	for _, node := range s.alternatives(nodes) {
 		m, _ := node.(map[string]any)
 		values, _ := m["enum"].([]any)
 		for _, v := range append(values, m["const"]) {
@@ -342,10 +356,14 @@ func (s *search) listed(pointer, value string) bool {
 	return false
 }
 
-// alternatives returns about 100 schemas at most: these, and those they are composed of, depth levels deep.
-func alternatives(nodes []any, depth int) []any {
+// maxComposed is how many levels of the schemas that others are composed of are looked at.
+const maxComposed = 4
+
+// alternatives returns these schemas, and those they are composed of if these are few. It returns none if there is no
+// budget for them.
+func (s *search) alternatives(nodes []any) []any {
 	all := nodes
-	for ; depth > 0 && len(nodes) > 0 && len(all) < 100; depth-- {
+	for depth := 0; depth < maxComposed && len(nodes) > 0 && len(all) < 100; depth++ {
 		var next []any
 		for _, node := range nodes {
 			m, _ := node.(map[string]any)
@@ -355,6 +373,9 @@ func alternatives(nodes []any, depth int) []any {
 			}
 		}
 		nodes, all = next, append(all, next...)
+	}
+	if s.budget -= len(all); s.budget < 0 {
+		return nil
 	}
 	return all
 }

@@ -223,35 +223,6 @@ func isBroken(s string) bool {
 	return i >= 0 && strings.LastIndex(s, "//") == i && (i == 0 || s[i-1] == ':' && beginsLink(s))
 }
 
-// compactMail returns a short text without the spaces and comments around the '@' and the dots of an e-mail address, if
-// it is one then, else "".
-func compactMail(folded string) string {
-	if len(folded) > maxNameBytes || strings.Count(folded, "@") != 1 || !strings.ContainsAny(folded, " \t\r\n(") {
-		return ""
-	}
-	plain := folded
-	for {
-		before, rest, ok := strings.Cut(plain, "(")
-		_, after, closed := strings.Cut(rest, ")")
-		if !ok || !closed {
-			break
-		}
-		plain = before + after
-	}
-	for _, sign := range []string{"@", "."} {
-		parts := strings.Split(plain, sign)
-		for i := range parts {
-			parts[i] = strings.Trim(parts[i], " \t\r\n")
-		}
-		plain = strings.Join(parts, sign)
-	}
-	_, host, _ := strings.Cut(plain, "@")
-	if strings.ContainsAny(plain, " \t\r\n") || !isHost(host, true) {
-		return ""
-	}
-	return plain
-}
-
 // spelled returns the spelling of a part of a folded text in the original text, because paths are case-sensitive.
 func spelled(value, folded, part string) string {
 	value = strings.TrimSpace(value)

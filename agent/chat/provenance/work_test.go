@@ -2,6 +2,7 @@ package provenance_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ func TestWorkGrowsWithLength(t *testing.T) {
 		"= \"", "a:// ", "a://b.c\\", "\u00a0@", `//a.bc\n`, "//a.bc @", `//a.bc "@a.bc:`, "//a.bc\n/", "//a.bc",
 		"](//", "](//\n", "url(\t", "=\n",
 		"=\"//\t", "&#10;//", `a\.`, "1–", "٠", "(a)@",
+		"!@a.bc/", "a@b.cd/", "a@b.cd:1&", "x@", "\u200b", "a.b/\u200b", "ａ", "\ufdfa", "a\u0301\u200d ",
 	} {
 		for name, edges := range map[string][2]string{"between": {"x.y ", "x.yy \n"}, "behind": {"a.b/"}} {
 			cost := func(n int) time.Duration {
@@ -53,5 +55,50 @@ func TestWorkGrowsWithLength(t *testing.T) {
 				t.Errorf("%q, %s: %v for %d KiB", unit, name, more, long>>10)
 			}
 		}
+	}
+}
+
+// TestWorkOfLongNames: a name is part of the pointer to each value below it. The work for a call or an approved one is
+// that of its length, and not the length times the values.
+func TestWorkOfLongNames(t *testing.T) {
+	for _, size := range []int{1 << 10, 256 << 10} {
+		args := json.RawMessage(`{"` + strings.Repeat("k", size) + `":` + many(200_000) + `}`)
+		c := said("Read it.", "Nothing.")
+		c.Approve("tool", "an approved call", args)
+		begun := time.Now()
+		c.Origins(provenance.Call{Tool: "tool", Args: args})
+		if took := time.Since(begun); took > 10*time.Second {
+			t.Errorf("a name of %d KiB takes %v", size>>10, took)
+		}
+		if c.Size() > 8<<20 {
+			t.Errorf("a name of %d KiB takes %d MiB of memory", size>>10, c.Size()>>20)
+		}
+	}
+}
+
+// TestWorkOfManyAlternatives: a schema of many parts is not searched as a whole for every value.
+func TestWorkOfManyAlternatives(t *testing.T) {
+	schema := `{"properties":{"v":{"items":{"anyOf":[` + strings.Repeat(`{},`, 20_000) + `{"enum":["abc def"]}]}}}}`
+	c := said("Read it.", "Nothing.")
+	begun := time.Now()
+	c.Origins(provenance.Call{Args: json.RawMessage(`{"v":` + many(4000) + `}`), Schema: json.RawMessage(schema)})
+	if took := time.Since(begun); took > 4*time.Second {
+		t.Errorf("it takes %v", took)
+	}
+}
+
+// TestWorkOfDefinitions: many addresses in a call are looked for in many of definitions in bounded time.
+func TestWorkOfDefinitions(t *testing.T) {
+	var called, defined strings.Builder
+	for i := range 20_000 {
+		fmt.Fprintf(&called, "https://a%d.example.org/path ", i)
+		fmt.Fprintf(&defined, "https://b%d.example.org/path ", i)
+	}
+	c := provenance.New()
+	args, _ := json.Marshal(map[string]string{"v": called.String()})
+	begun := time.Now()
+	c.Defined(provenance.Call{Args: args}, defined.String)
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("it takes %v", took)
 	}
 }

@@ -244,7 +244,11 @@ func TestURLsOfCanvases(t *testing.T) {
 		for tool, args := range map[string]string{
 			"canvas":      `{"action":"navigate","url":"` + url + `"}`,
 			"node-invoke": `{"command":"canvas_present","params":{"url":"` + url + `"}}`,
+			"other case":  `{"command":"canvas_navigate","params":{"url":"https://example.com","Url":"` + url + `"}}`,
 		} {
+			if tool == "other case" {
+				tool = "node-invoke"
+			}
 			if _, err := h.talk("anna", "phone", "", tool, args); !errors.Is(err, registry.CodeInvalidArguments) {
 				t.Errorf("%s %s: %v", tool, args, err)
 			}

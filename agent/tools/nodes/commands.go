@@ -91,13 +91,16 @@ func (c command) check(a arguments, urls publicnet.Guard) error {
 	return errors.Join(append(errs, checkContent(c.name, a, urls))...)
 }
 
-// checkContent checks the arguments of canvas commands: URLs to load, and content to show.
+// checkContent checks the arguments of canvas commands: URLs to load, and content to show. A device may take a name in
+// another case.
 func checkContent(name string, a arguments, urls publicnet.Guard) error {
 	switch name {
 	case "canvas_present", "canvas_navigate":
-		if url := a.text("url"); url != "" {
-			if err := urls.CheckURL(url); err != nil {
-				return fmt.Errorf("url: %w", err)
+		for name := range a {
+			if url := a.text(name); url != "" && strings.EqualFold(name, "url") {
+				if err := urls.CheckURL(url); err != nil {
+					return fmt.Errorf("url: %w", err)
+				}
 			}
 		}
 	case "canvas_a2ui_push":

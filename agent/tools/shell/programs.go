@@ -130,7 +130,16 @@ var (
 		ip nmap tcpdump tshark iftop mtr openvpn nginx ansible ansible-playbook puppet terraform virsh vagrant
 		msgfilter exiftool ffmpeg convert magick mogrify pandoc tex latex pdftex pdflatex xelatex lualatex latexmk nroff
 		troff groff eqn tbl soelim gimp octave sage jrunscript jjs tsc nix nix-shell conda mamba rustup cpan cpanm
-		luarocks cowsay cowthink espeak dialog whiptail ispell aspell restic borg rclone debugfs dmsetup
+		luarocks cowsay cowthink espeak dialog whiptail ispell aspell restic borg rclone debugfs dmsetup yash elvish
+		posh sash osh oil ysh nu xonsh ion tmate openvt newgrp ksu su-exec gosu tini dumb-init s6-setuidgid chpst reptyr
+		nodemon watchexec just task doit tox nox pytest phpunit bundler ts-node tsx esbuild bunx pnpx corepack ipython
+		jupyter pry facter knife cobc prove perldoc perlbrew raku dune opam sbt lein clj clojure bb babashka kotlinc
+		scalac groovyc javac jar maven zig nim crystal dmd rdmd gforth sbcl clisp ecl ccl gcl newlisp picolisp janet
+		fennel hy chez csi gsi bigloo mit-scheme swipl gprolog maxima gp pari ginsh scilab ngspice vipw vigr rview
+		emacsclient kakoune hx helix micro ne vile ncdu ranger mutt alpine git-shell tig gitui lazygit lftp psftp
+		lwp-request sqlplus tdbtool pic zsoelim enscript dvips gs xdvi pidstat tasksh scanmem crash gtester xdotool
+		ssh-keygen rpmquery rpmverify rpmdb zypper opkg aptitude apt-file arj nft nasm sqlmap wireshark varnishncsa
+		mosquitto check_by_ssh blender inkscape soffice libreoffice unoconv wkhtmltopdf chromium google-chrome firefox
 		csvtool yt-dlp youtube-dl gcloud aws az helm lxc lxd flatpak mount umount`)
 
 	// roams are programs with a language that reads and writes files, but runs no programs.
