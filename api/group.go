@@ -203,6 +203,7 @@ func (a *groupAnswer) Put(r group.Row) {
 	var row []byte
 	if r.Err == nil && r.State.Answered() {
 		row = bytes.TrimSuffix(appendAnswer(nil, &r.Outcome), []byte("\n"))
+		ssewriter.OneLine(row) // or the device could write rows of other devices
 	} else {
 		row, _ = json.Marshal(groupResultOf(r)) // cannot fail: texts
 	}

@@ -108,6 +108,16 @@ func Append(b *bytes.Buffer, id, event string, data any) error {
 	return nil
 }
 
+// OneLine replaces line breaks in an encoded JSON text by spaces: they would end an event, or a line of a list. JSON has
+// them only between tokens, where a device may have sent them. It changes text.
+func OneLine(text []byte) {
+	for i, c := range text {
+		if c == '\n' || c == '\r' {
+			text[i] = ' '
+		}
+	}
+}
+
 // Flush writes the buffered events. If there are none, it writes a comment once the stream was silent for Heartbeat. An
 // error means that the client is gone or too slow.
 func (s *Stream) Flush() error {
