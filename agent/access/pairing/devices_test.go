@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/access/pairing"
@@ -136,4 +137,29 @@ func TestWaitingToolsAreBounded(t *testing.T) {
 	f.want("a device that was revoked", err, registry.CodeNotFound)
 	_, err = f.Approvals(t.Context(), auth.Identity{Tenant: tenant, Credential: "device:gone"})
 	f.want("a device that was revoked", err, registry.CodeNotFound)
+}
+
+// Revoking a paired device forgets that device, and not those of others who chose the id: their calls still wait for
+// them.
+func TestRevokingForgetsOneDevice(t *testing.T) {
+	f := newFixture(t)
+	f.pair(pairing.Request{DeviceID: "lamp"})
+	remember := func(user string, bound bool) {
+		session := registry.Session{
+			Key: registry.Key{Tenant: tenant, Session: "of-" + user}, DeviceID: "lamp", UserID: user, Bound: bound,
+		}
+		f.must(f.store.RememberDevices(t.Context(), []registry.DeviceMemory{{
+			KnownDevice: registry.KnownDevice{Session: session, LastSeen: time.Now()}, Life: time.Hour,
+		}}))
+	}
+	remember("", true)
+	remember("", false)
+	remember("ben", false)
+	f.must(f.Revoke(t.Context(), admin(), "lamp"))
+	known, _, err := f.store.KnownDevices(t.Context(), registry.KnownQuery{
+		Tenant: tenant, Target: registry.Target{DeviceID: "lamp"},
+	})
+	if f.must(err); len(known) != 1 || known[0].Session.UserID != "ben" {
+		t.Errorf("known afterwards: %+v", known)
+	}
 }

@@ -46,7 +46,7 @@ const DefaultTTL = 5 * time.Minute
 type Store interface {
 	registry.PairingStore
 	registry.CredentialStore
-	ForgetDevices(ctx context.Context, tenant, user string, deviceIDs ...string) error
+	ForgetDevice(ctx context.Context, tenant string, keys ...string) error
 }
 
 // Config is what a Service needs. Store is required.
@@ -341,8 +341,10 @@ func (s *Service) Revoke(ctx context.Context, by Approver, id string) error {
 	}
 	s.cfg.Log.Info("a paired device was revoked", "device", c.DeviceID, "credential", c.ID, "tenant", c.Tenant,
 		"by", nameOf(by.Identity))
+	paired := registry.Session{DeviceID: c.DeviceID, UserID: c.User, Bound: true}
+	before := registry.Session{DeviceID: c.DeviceID, UserID: c.User} // others who chose the id have other devices
 	return errors.Join(s.cfg.Store.SetDeviceTools(ctx, c.Tenant, c.ID, registry.DeviceTools{}),
-		s.cfg.Store.ForgetDevices(ctx, c.Tenant, "", c.DeviceID))
+		s.cfg.Store.ForgetDevice(ctx, c.Tenant, paired.DeviceKey(), before.DeviceKey()))
 }
 
 // gone maps a device that was revoked meanwhile to errNoDevice.
