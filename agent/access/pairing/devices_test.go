@@ -1,6 +1,7 @@
 package pairing_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -161,5 +162,40 @@ func TestRevokingForgetsOneDevice(t *testing.T) {
 	})
 	if f.must(err); len(known) != 1 || known[0].Session.UserID != "ben" {
 		t.Errorf("known afterwards: %+v", known)
+	}
+}
+
+// A cursor of the list names no credential but those of the approver's own devices, and leaves none of these out.
+func TestCursorsOfDevices(t *testing.T) {
+	f := newFixture(t)
+	owners := make(map[string]string)
+	for i := range 480 {
+		c := registry.Credential{
+			Tenant: tenant, ID: fmt.Sprintf("%011x%012x", i+1, i), Kind: registry.CredentialDevice,
+			DeviceID: fmt.Sprint("d", i), User: []string{"ann", "", "ben"}[min(i%120, 2)],
+			Digest: auth.SecretDigest(fmt.Sprint(i)), Roles: []string{auth.NameDevice}, CreatedBy: "token",
+		}
+		_, err := f.store.CreateCredential(t.Context(), c)
+		f.must(err)
+		owners[c.ID] = c.User
+	}
+	for limit := 1; limit < 5; limit++ {
+		listed := 0
+		for after, pages := "", 0; ; pages++ {
+			page, next, err := f.Devices(t.Context(), approver("ann"), after, limit)
+			f.must(err)
+			if listed += len(page); owners[next] == "ben" {
+				t.Errorf("limit %d: the cursor after %q is %s of ben", limit, after, next)
+			}
+			if after = next; next == "" {
+				break
+			}
+			if pages > 100 {
+				t.Fatal("the list does not end")
+			}
+		}
+		if listed != 8 {
+			t.Errorf("limit %d: %d devices", limit, listed)
+		}
 	}
 }

@@ -202,16 +202,6 @@ func signatureOf(r *http.Request) (nonce string, signature []byte, ok bool) {
 	return nonce, signature, err == nil
 }
 
-// Devices returns a page of the paired devices that an approver may see, and the cursor of the next page, empty on the
-// last. A page may have fewer than limit devices, even none, before the last.
-func (s *Service) Devices(
-	ctx context.Context, by Approver, after string, limit int,
-) ([]registry.Credential, string, error) {
-	q := registry.CredentialQuery{Tenant: by.Tenant, Kind: registry.CredentialDevice, After: after, Limit: limit}
-	all, next, err := s.cfg.Store.Credentials(ctx, q)
-	return slices.DeleteFunc(all, func(c registry.Credential) bool { return !by.Sees(c.User) }), next, err
-}
-
 // Device is a paired device with its tools.
 type Device struct {
 	registry.Credential
