@@ -344,10 +344,15 @@ func groupResultOf(r group.Row) wire.GroupResult {
 }
 
 // replayGroup writes the rows of an earlier call with the same idempotency key, from the records of its children: as
-// far as the feed has them, and without outputs.
+// far as the feed has them, and without outputs. It may read the whole feed, and costs as much as a list of calls.
 func (h *handler) replayGroup(ctx context.Context, c *gin.Context, a *groupAnswer, out agent.Outcome) error {
 	noteCall(c, out.CallID)
 	c.Header(headerReplayed, "true")
+	held, err := h.responses.reserve(ctx, h.owner(c), pageCost)
+	if err != nil {
+		return err
+	}
+	defer held.release()
 	rec, err := h.Calls.Get(ctx, caller(c).Tenant, out.CallID)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/group"
 	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/internal/share"
@@ -142,6 +144,50 @@ func TestGroupRowsHaveTheMemoryOfResponses(t *testing.T) {
 		}
 		if len(table.Results) != n || table.Counts.Succeeded != n || whole < 5 || whole > 8 {
 			t.Errorf("%d of %d rows are whole: %+v", whole, len(table.Results), table.Counts)
+		}
+	})
+}
+
+// readers counts the readers of a feed, which read for a second.
+type readers struct {
+	Calls
+	now, most atomic.Int64
+}
+
+func (r *readers) Get(context.Context, string, string) (registry.Record, error) {
+	return registry.NewRecord("parent", "acme", group.Name, nil), nil
+}
+
+func (r *readers) List(context.Context, registry.CallQuery) ([]registry.Record, string, error) {
+	r.most.Store(max(r.most.Load(), r.now.Add(1)))
+	time.Sleep(time.Second)
+	r.now.Add(-1)
+	return nil, "", nil
+}
+
+// Requests that repeat a group call read the feed as lists of calls do: a tenant's few at a time.
+func TestRepeatedGroupCallsAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := new(readers)
+		h := &handler{Config: Config{Calls: calls}, responses: newResponses(64 << 20)}
+		var requests sync.WaitGroup
+		for range 8 {
+			requests.Go(func() {
+				c, _ := gin.CreateTestContext(httptest.NewRecorder())
+				c.Request = httptest.NewRequest(http.MethodPost, "/api/calls", nil)
+				c.Set(keyCaller, auth.Identity{Tenant: "acme", User: "eve"})
+				a := newGroupAnswer(c, h.responses, h.owner(c))
+				if err := h.replayGroup(t.Context(), c, a, agent.Outcome{CallID: "parent"}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		requests.Wait()
+		if most := calls.most.Load(); most > 2 {
+			t.Errorf("%d read at a time", most)
+		}
+		if held := h.responses.pool.Stats().Held; held != 0 {
+			t.Errorf("%d bytes are not given back", held)
 		}
 	})
 }
