@@ -237,8 +237,8 @@ func TestADeviceIsNoQuorumAlone(t *testing.T) {
 	}
 }
 
-// A group call that waits for a device holds of the next ones only the tool that it calls: all their definitions may be a
-// hundred mebibytes, and one identity can have 250 such calls.
+// A group call that waits for a device holds of the next ones only the tool that it calls: all their definitions may be
+// a hundred mebibytes, and one identity can have 250 such calls.
 func TestGroupCallsHoldNoDefinitions(t *testing.T) {
 	p := newGroupPods(t, nil)
 	asked := make(chan string, 8)

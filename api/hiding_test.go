@@ -18,7 +18,8 @@ func TestHiding(t *testing.T) {
 		own, listed := make(map[string]bool), map[string]bool{}
 		var all []registry.Cursor
 		for i := range random.IntN(40) {
-			at := registry.Cursor{Generation: 1 + random.Int64N(8), Session: fmt.Sprintf("%c%d", 'a'+rune(random.IntN(26)), i)}
+			session := fmt.Sprintf("%c%d", 'a'+rune(random.IntN(26)), i)
+			at := registry.Cursor{Generation: 1 + random.Int64N(8), Session: session}
 			all = append(all, at)
 			own[at.Session] = random.IntN(3) == 0
 		}

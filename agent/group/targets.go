@@ -184,8 +184,8 @@ func offered(tools []registry.ToolSpec, tool string) (registry.ToolSpec, bool) {
 	return registry.ToolSpec{}, false
 }
 
-// only returns the tool with a name, without the others of its device: a page may wait as long as the call, and a device
-// can have a mebibyte of definitions.
+// only returns the tool with a name, without the others of its device: a page may wait as long as the call, and a
+// device can have a mebibyte of definitions.
 func only(tools []registry.ToolSpec, name string) []registry.ToolSpec {
 	if spec, ok := offered(tools, name); ok {
 		return []registry.ToolSpec{spec}

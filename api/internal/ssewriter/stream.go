@@ -110,8 +110,8 @@ func Append(b *bytes.Buffer, id, event string, data any) error {
 	return nil
 }
 
-// OneLine replaces line breaks in an encoded JSON text by spaces: they would end an event, or a line of a list. JSON has
-// them only between tokens, where a device may have sent them. It changes text.
+// OneLine replaces line breaks in an encoded JSON text by spaces: they would end an event, or a line of a list. JSON
+// has them only between tokens, where a device may have sent them. It changes text.
 func OneLine(text []byte) {
 	for i, c := range text {
 		if c == '\n' || c == '\r' {
@@ -151,8 +151,8 @@ func (s *Stream) emptyBuffer() {
 	}
 }
 
-// writeParts writes text as it is, after the buffered events, in parts of size bytes. next is called before each part: it
-// sets the deadline of the part, or returns false if the client was disconnected.
+// writeParts writes text as it is, after the buffered events, in parts of size bytes. next is called before each part:
+// it sets the deadline of the part, or returns false if the client was disconnected.
 func (s *Stream) writeParts(text []byte, size int, next func(*http.ResponseController) bool) error {
 	if s.buffer.Len() > 0 {
 		if err := s.Flush(); err != nil {
