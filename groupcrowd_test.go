@@ -236,3 +236,40 @@ func TestADeviceIsNoQuorumAlone(t *testing.T) {
 		}
 	}
 }
+
+// A group call that waits for a device holds of the next ones only the tool that it calls: all their definitions may be
+// a hundred mebibytes, and one identity can have 250 such calls.
+func TestGroupCallsHoldNoDefinitions(t *testing.T) {
+	p := newGroupPods(t, nil)
+	asked := make(chan string, 8)
+	const devices, size, calls = 45, 60_000, 5 // far beyond what the store caches
+	for i := range devices {
+		tools := groupTools[:len(groupTools)-1]
+		for j := range 15 {
+			text := strings.Repeat(fmt.Sprintf("%d-%d ", i, j), size/4)
+			tools += fmt.Sprintf(`,{"name":"t%d","parameters":{"type":"object","description":%q}}`, j, text[:size])
+		}
+		p.deviceOf(1, fmt.Sprint("d", i), `{}`, groupToken, tools+"]",
+			func(_ *groupDevice, call string) string { asked <- call; return "" })
+	}
+	var memory runtime.MemStats
+	heap := func() int64 {
+		runtime.GC()
+		runtime.ReadMemStats(&memory)
+		return int64(memory.HeapAlloc)
+	}
+	wait := func() {
+		resp := p.request(t.Context(), 0, http.MethodPost, "/api/calls", `{"tool":"look","concurrency":1}`, groupToken,
+			"Accept", "application/x-ndjson")
+		t.Cleanup(func() { resp.Body.Close() })
+		<-asked
+	}
+	wait() // the store of its pod has its caches
+	before := heap()
+	for range calls {
+		wait()
+	}
+	if more := heap() - before; more > calls*devices*size {
+		t.Errorf("%d waiting calls hold %d MB more", calls, more>>20)
+	}
+}

@@ -115,6 +115,30 @@ func (r *byteBudget) reserveMade(ctx context.Context, by share.Owner, n int64) (
 	return r.reserve(ctx, by, n)
 }
 
+// rowsWaiting is the divisor of the budget that gives how many bytes of rows of one identity may wait.
+const rowsWaiting = 4
+
+// reserveRow waits for n bytes of a row that is already in memory, until ctx ends: the reader of the rows before it may
+// be slow. It fails immediately if too many bytes wait. It disconnects no client: that may be the reader of the row.
+func (r *byteBudget) reserveRow(ctx context.Context, by share.Owner, n int64) (*reservation, error) {
+	h := &reservation{budget: r, by: by, size: min(n, r.limit)}
+	if h.Grant = r.pool.TakeFree(by, h.size); h.Grant != nil {
+		return h, nil
+	}
+	few := by
+	few.Most = max(r.limit/rowsWaiting, 1)
+	waits, err := r.made.Try(few, n)
+	if err == nil {
+		defer waits.Release()
+		h.Grant, err = r.pool.Acquire(ctx, by, h.size)
+	}
+	if err != nil {
+		r.refused.Add(1)
+		return nil, r.busy()
+	}
+	return h, nil
+}
+
 func (r *byteBudget) busy() error {
 	return &registry.Error{Code: registry.CodeBusy, RetryAfter: budgetRetry, Message: r.full}
 }

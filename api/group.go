@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -15,6 +16,7 @@ import (
 	"github.com/farhand/farhand/agent/group"
 	"github.com/farhand/farhand/api/internal/ssewriter"
 	"github.com/farhand/farhand/api/wire"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -35,7 +37,7 @@ func (h *handler) callDevices(c *gin.Context, _ *params) error {
 		return err
 	}
 	defer release()
-	a := newGroupAnswer(c)
+	a := newGroupAnswer(c, h.responses, h.owner(c))
 	req.Local = h.Groups.Tool(agent.SessionContext{
 		Key: registry.Key{Tenant: req.Caller.Tenant}, Caller: req.Caller, Channel: agent.ChannelCall,
 	}, a)
@@ -127,6 +129,10 @@ func parseGroup(body []byte, call *callRequest) (registry.JSON, error) {
 // idempotency key the call outlives its request, and rows that come after detach are dropped.
 type groupAnswer struct {
 	format ssewriter.Format
+	memory *byteBudget // of rows over smallResponse bytes, from when their devices have answered
+	by     share.Owner
+
+	dropped atomic.Bool // out is nil
 
 	mu     sync.Mutex
 	out    *ssewriter.TurnStream // nil: detached
@@ -137,16 +143,18 @@ type groupAnswer struct {
 }
 
 // newGroupAnswer returns an answer in the format that the request accepts: server-sent events, lines, or a table.
-func newGroupAnswer(c *gin.Context) *groupAnswer {
+func newGroupAnswer(c *gin.Context, memory *byteBudget, by share.Owner) *groupAnswer {
+	a := &groupAnswer{memory: memory, by: by}
 	accepted := strings.Join(c.Request.Header.Values("Accept"), ",")
 	switch {
 	case strings.Contains(accepted, ssewriter.Events().MediaType):
-		return &groupAnswer{format: ssewriter.Events()}
+		a.format = ssewriter.Events()
 	case strings.Contains(accepted, mediaNDJSON):
-		return &groupAnswer{format: ssewriter.Format{MediaType: mediaNDJSON, Heartbeat: "\n"}}
+		a.format = ssewriter.Format{MediaType: mediaNDJSON, Heartbeat: "\n"}
 	default:
-		return &groupAnswer{format: ssewriter.Format{MediaType: mediaJSON, Heartbeat: "\n"}}
+		a.format = ssewriter.Format{MediaType: mediaJSON, Heartbeat: "\n"}
 	}
+	return a
 }
 
 // serve calls run and writes the answer. A refusal is returned, unless the answer has begun with a heartbeat: then the
@@ -175,6 +183,7 @@ func (a *groupAnswer) attach(out *ssewriter.TurnStream) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.out = out
+	a.dropped.Store(out == nil)
 }
 
 func (a *groupAnswer) detach() { a.attach(nil) }
@@ -195,42 +204,97 @@ func (a *groupAnswer) Begin(callID, mode string) {
 		a.sendLocked(append(head[:len(head)-1], `,"results":[`...))
 		return
 	}
-	a.putLocked("call", head)
+	a.sendLocked(a.framed("call", head))
+}
+
+// preparedRow is a row as it is sent, and the memory for it; nil: it needs none.
+type preparedRow struct {
+	text []byte
+	held *reservation
+}
+
+// Prepare implements group.Sink. The row replaces the result, and waits in the memory for responses until the caller
+// has read it: devices can answer with more than a pod has. A result without room is only in the record of its call.
+func (a *groupAnswer) Prepare(ctx context.Context, r *group.Row) {
+	if a.dropped.Load() { // the lock is held while a row is written
+		r.Outcome.Result = registry.Result{}
+		return
+	}
+	row := &preparedRow{text: a.encode(r)}
+	r.Outcome.Result = registry.Result{}
+	if len(row.text) > smallResponse {
+		var err error
+		if row.held, err = a.memory.reserveRow(ctx, a.by, int64(len(row.text))); err != nil {
+			e := *registry.AsError(err)
+			e.Message = "This pod's memory for responses, or your share of it, has no room for the output. GET " +
+				pathCalls + "/" + r.Outcome.CallID + " returns it, unless it was too long to be stored."
+			r.Err = e.With(registry.DispatchedYes)
+			row.text = a.encode(r)
+		}
+	}
+	r.Prepared = row
+}
+
+// encode returns a row as it is sent, but for the comma before it.
+func (a *groupAnswer) encode(r *group.Row) []byte {
+	if r.Err == nil && r.State.Answered() {
+		return a.frame("result", func(b []byte) []byte { return appendAnswer(b, &r.Outcome) })
+	}
+	row, _ := json.Marshal(groupResultOf(*r)) // cannot fail: texts
+	return a.framed("result", row)
 }
 
 // Put implements group.Sink.
 func (a *groupAnswer) Put(r group.Row) {
-	var row []byte
-	if r.Err == nil && r.State.Answered() {
-		row = bytes.TrimSuffix(appendAnswer(nil, &r.Outcome), []byte("\n"))
-	} else {
-		row, _ = json.Marshal(groupResultOf(r)) // cannot fail: texts
-	}
+	row, _ := r.Prepared.(*preparedRow)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r.CountIn(&a.counts)
-	a.rowLocked(row)
+	if row == nil {
+		return
+	}
+	if row.held == nil {
+		a.rowLocked(row.text)
+		return
+	}
+	defer row.held.release()
+	a.rowLocked(nil)
+	if a.out != nil {
+		a.out.SendParts(row.text, smallResponse, row.held.nextPart)
+	}
 }
 
+// rowLocked writes a row, or what comes before one that follows.
 func (a *groupAnswer) rowLocked(row []byte) {
 	a.rows++
-	if a.format.MediaType != mediaJSON {
-		a.putLocked("result", row)
-		return
-	}
-	if a.rows > 1 {
+	if a.format.MediaType == mediaJSON && a.rows > 1 {
 		row = append([]byte{','}, row...)
 	}
-	a.sendLocked(row)
+	if len(row) > 0 {
+		a.sendLocked(row)
+	}
 }
 
-// putLocked writes one event, or one line that names its type.
-func (a *groupAnswer) putLocked(kind string, data []byte) {
-	if a.format.MediaType != mediaNDJSON {
-		a.sendLocked([]byte("event: " + kind + "\ndata: " + string(data) + "\n\n"))
-		return
+// frame returns one event, or one line that names its type, or only the data in a table. appendData appends the data,
+// an object.
+func (a *groupAnswer) frame(kind string, appendData func([]byte) []byte) []byte {
+	prefix, end := "", ""
+	switch a.format.MediaType {
+	case mediaNDJSON:
+		prefix, end = `{"type":"`+kind+`"`, "\n"
+	case ssewriter.Events().MediaType:
+		prefix, end = "event: "+kind+"\ndata: ", "\n\n"
 	}
-	a.sendLocked([]byte(`{"type":"` + kind + `",` + string(data[1:]) + "\n"))
+	text := bytes.TrimSuffix(appendData([]byte(prefix)), []byte("\n"))
+	ssewriter.OneLine(text[len(prefix):]) // or a device could write rows of other devices
+	if a.format.MediaType == mediaNDJSON {
+		text[len(prefix)] = ',' // instead of the brace
+	}
+	return append(text, end...)
+}
+
+func (a *groupAnswer) framed(kind string, data []byte) []byte {
+	return a.frame(kind, func(b []byte) []byte { return append(b, data...) })
 }
 
 func (a *groupAnswer) sendLocked(text []byte) {
@@ -263,7 +327,7 @@ func (a *groupAnswer) end(out agent.Outcome, err error) {
 		return
 	}
 	head, _ := json.Marshal(map[string]string{"call_id": a.id, "mode": a.mode})
-	a.putLocked("done", append(append(head[:len(head)-1], ','), text[1:]...))
+	a.sendLocked(a.framed("done", append(append(head[:len(head)-1], ','), text[1:]...)))
 }
 
 // groupResultOf returns the row of a device without a result.
@@ -280,10 +344,15 @@ func groupResultOf(r group.Row) wire.GroupResult {
 }
 
 // replayGroup writes the rows of an earlier call with the same idempotency key, from the records of its children: as
-// far as the feed has them, and without outputs.
+// far as the feed has them, and without outputs. It may read the whole feed, and costs as much as a list of calls.
 func (h *handler) replayGroup(ctx context.Context, c *gin.Context, a *groupAnswer, out agent.Outcome) error {
 	noteCall(c, out.CallID)
 	c.Header(headerReplayed, "true")
+	held, err := h.responses.reserve(ctx, h.owner(c), pageCost)
+	if err != nil {
+		return err
+	}
+	defer held.release()
 	rec, err := h.Calls.Get(ctx, caller(c).Tenant, out.CallID)
 	if err != nil {
 		return err
@@ -301,7 +370,7 @@ func (h *handler) replayGroup(ctx context.Context, c *gin.Context, a *groupAnswe
 				Error: s.Error, Problem: s.Problem, Dispatched: s.Dispatched,
 			})
 			a.mu.Lock()
-			a.rowLocked(row)
+			a.rowLocked(a.framed("result", row))
 			a.mu.Unlock()
 		}
 		if next == "" {

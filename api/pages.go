@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/gin-gonic/gin"
 
@@ -145,6 +146,35 @@ func (c cursor) covers(s *registry.Session, tool string) bool {
 	return c.session().CoversTool(c.Name, s, tool)
 }
 
+// firstID is an id of a session that sorts before all others, and lastID one that sorts after them.
+const firstID = "0"
+
+func lastID() string { return "z" + strings.Repeat("~", 127) }
+
+// hiding returns where a list goes on that has been read from one place to another, at. A cursor is not secret, so it
+// must not name a session that its reader may not see: the list goes on a few hidden sessions before at. shown is the
+// session of the last row since from, if there is one. newest says that the list has the newest first.
+func hiding(at, from registry.Cursor, shown string, newest bool) registry.Cursor {
+	before := func(a, b string) bool { return a != "" && (a < b) != newest }
+	hidden := at
+	switch {
+	case at == registry.Cursor{}, at.Session == shown:
+		return at
+	case before(shown, at.Session): // sessions between them are hidden, even if they have the same generation
+		hidden.Session = shown
+	case from.Generation == at.Generation:
+		hidden.Session = from.Session
+	case newest:
+		hidden.Session = lastID()
+	default:
+		hidden.Session = firstID
+	}
+	if hidden == from { // very many hidden sessions have one generation: the list must go on
+		return at
+	}
+	return hidden
+}
+
 // respondVersioned answers with the result of build, or 304 if the client already has it. The tag covers all inputs of
 // the answer, so a poll without changes reads only the version. The version is read before the list, so a tag can only
 // be older than its answer, and an old tag matches nothing.
@@ -224,7 +254,7 @@ const (
 func (h *handler) walk(
 	ctx context.Context, q registry.Query, visit func(registry.Entry) bool,
 ) (*registry.Cursor, error) {
-	remaining := q.Limit
+	remaining, from, shown := q.Limit, q.After, ""
 	for range maxPages {
 		q.Limit = min(remaining, maxSessionPage)
 		page, next, err := h.Directory.List(ctx, q)
@@ -232,6 +262,7 @@ func (h *handler) walk(
 			return nil, err
 		}
 		for i, e := range page {
+			shown = e.Session.Key.Session
 			if !visit(e) && (i+1 < len(page) || next != nil) {
 				at := registry.CursorOf(&e.Session)
 				return &at, nil
@@ -246,7 +277,7 @@ func (h *handler) walk(
 			break
 		}
 	}
-	return &q.After, nil
+	return new(hiding(q.After, from, shown, false)), nil
 }
 
 // fold visits every session that matches q. It fails if there are too many for one answer.

@@ -133,6 +133,7 @@ func (h *handler) addOffline(
 		Tenant: who.Tenant, Offline: true,
 		After: registry.ConversationCursor{Generation: from.Generation, Session: from.Session},
 	}
+	start, shown := q.After, ""
 	for range maxPages {
 		q.Limit = max(1, min(limit-len(page.Sessions), maxSessionPage))
 		infos, next, err := h.Conversations.ListConversations(ctx, q)
@@ -145,9 +146,10 @@ func (h *handler) addOffline(
 				continue
 			}
 			if len(page.Sessions) == limit {
-				page.NextCursor = offlineCursor(q.After)
+				page.NextCursor = offlineCursor(hiding(q.After, start, shown, true))
 				return nil
 			}
+			shown = info.Key.Session
 			page.Sessions = append(page.Sessions,
 				wire.SessionRow{SessionAttributes: offlineSession(info), Tools: []string{}})
 		}
@@ -158,7 +160,7 @@ func (h *handler) addOffline(
 			break
 		}
 	}
-	page.NextCursor = offlineCursor(q.After)
+	page.NextCursor = offlineCursor(hiding(q.After, start, shown, true))
 	return nil
 }
 

@@ -216,12 +216,14 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (wire.Too
 	from = from.afterBuiltins()
 	q := tq.sessions()
 	q.After, q.Limit = from.sessionsAfter(), min(tq.limit, maxSessionPage)
+	start, shown := q.After, ""
 	for range maxPages {
 		entries, next, err := h.Directory.List(ctx, q)
 		if err != nil {
 			return wire.ToolList{}, err
 		}
 		for _, e := range entries {
+			shown = e.Session.Key.Session
 			for _, t := range e.Tools {
 				if from.covers(&e.Session, t.Name) || !tq.matches(t) {
 					continue
@@ -249,7 +251,8 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (wire.Too
 			break
 		}
 	}
-	next := cursor{Kind: cursorTools, Generation: q.After.Generation, Session: q.After.Session}
+	at := hiding(q.After, start, shown, false)
+	next := cursor{Kind: cursorTools, Generation: at.Generation, Session: at.Session}
 	return wire.ToolList{Tools: rows, NextCursor: next.String()}, nil
 }
 

@@ -251,6 +251,7 @@ func (h *handler) runningSessions(c *gin.Context, q *params) error {
 	ctx := storeContext(c)
 	answer := wire.RunningSessionList{Sessions: []wire.RunningSession{}}
 	who, after := caller(c), registry.ConversationCursor{Generation: from.Generation, Session: from.Session}
+	start, shown := after, ""
 	for range maxRunningPages {
 		room := maxRunning - len(answer.Sessions)
 		infos, next, err := h.Conversations.RunningConversations(ctx, who.Tenant, after, room)
@@ -259,6 +260,7 @@ func (h *handler) runningSessions(c *gin.Context, q *params) error {
 		}
 		for _, info := range infos {
 			if s := offlineSession(info); who.Sees(info.Owner.UserID) {
+				shown = s.SessionID
 				answer.Sessions = append(answer.Sessions, wire.RunningSession{
 					SessionID: s.SessionID, Name: s.Name, Conversation: s.Conversation,
 					TurnStartedAt: info.Turn.Format(timeFormat),
@@ -272,6 +274,7 @@ func (h *handler) runningSessions(c *gin.Context, q *params) error {
 			break
 		}
 	}
+	after = hiding(after, start, shown, false)
 	answer.NextCursor = cursor{Kind: cursorRunning, Generation: after.Generation, Session: after.Session}.String()
 	return h.respond(c, answer)
 }

@@ -212,6 +212,9 @@ type SleepingStore interface {
 
 	// ForgetDevices forgets all devices with one of the ids, and all of the user. Empty: none.
 	ForgetDevices(ctx context.Context, tenant, user string, deviceIDs ...string) error
+
+	// ForgetDevice forgets the devices with these Session.DeviceKeys. Others may have the same device ids.
+	ForgetDevice(ctx context.Context, tenant string, keys ...string) error
 }
 
 // firstPages bounds the pages that FirstKnown reads. Other users may have chosen the id that it looks for.

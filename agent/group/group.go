@@ -98,13 +98,16 @@ func (s *Service) Registration() agent.Registration {
 	}}
 }
 
-// Sink gets the rows of one group call, one at a time, while it runs. Both methods may block: the call then starts no
-// further children.
+// Sink gets the rows of one group call, while it runs. Its methods may block: the call then starts no further children.
 type Sink interface {
 	// Begin is called before the first child starts. It is not called if the whole call is refused.
 	Begin(callID, mode string)
 
-	// Put gets the row of a device whose child has ended.
+	// Prepare is called when a child has ended, and may be called concurrently. It may take what Put needs of the
+	// result, or replace the result by an error if there is no memory for it until Put has it. ctx is that of the child.
+	Prepare(ctx context.Context, r *Row)
+
+	// Put gets the prepared row of a device, one at a time.
 	Put(Row)
 }
 
@@ -115,6 +118,8 @@ type Row struct {
 
 	Outcome agent.Outcome   // its CallID is empty if no call was made
 	Err     *registry.Error // why there is no result; nil: there is one, or the call waits in the queue
+
+	Prepared any // what Sink.Prepare keeps for Sink.Put
 }
 
 // CountIn adds the row to the counts of its call.

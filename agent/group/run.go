@@ -85,7 +85,7 @@ func (r *run) phase(ctx context.Context, from targets) error {
 	results := make(chan ended)
 	var running sync.WaitGroup
 	running.Go(func() {
-		r.start(starting, from, func(t target) { running.Go(func() { results <- r.call(ctx, t) }) })
+		r.start(starting, from, func(t target) { running.Go(func() { results <- r.prepared(ctx, r.call(ctx, t)) }) })
 	})
 	go func() {
 		running.Wait()
@@ -192,6 +192,14 @@ func (r *run) call(ctx context.Context, t target) (e ended) {
 	if err != nil {
 		e.row.Err = registry.AsError(err)
 		e.row.State = StateOf(e.row.Err)
+	}
+	return e
+}
+
+// prepared has the sink prepare the row of a child, unless it is held.
+func (r *run) prepared(ctx context.Context, e ended) ended {
+	if e.held == nil {
+		r.sink.Prepare(ctx, &e.row)
 	}
 	return e
 }

@@ -83,6 +83,9 @@ func (w *withSleeping) next(ctx context.Context) (target, bool, error) {
 		if err != nil {
 			return target{}, false, err
 		}
+		for i := range page {
+			page[i].Tools = only(page[i].Tools, w.tool)
+		}
 		w.page, w.query.Skip, w.last = page, after, after == 0
 	}
 }

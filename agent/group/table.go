@@ -2,6 +2,7 @@ package group
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -37,6 +38,9 @@ type table struct {
 
 // Begin implements Sink.
 func (*table) Begin(string, string) {}
+
+// Prepare implements Sink. Put does not block, so a row does not wait for it.
+func (*table) Prepare(context.Context, *Row) {}
 
 // Put implements Sink.
 func (t *table) Put(r Row) {

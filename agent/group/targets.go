@@ -155,6 +155,9 @@ func (p *pages) next(ctx context.Context) (t target, more bool, err error) {
 		if err != nil {
 			return t, false, err
 		}
+		for i := range page {
+			page[i].Tools = only(page[i].Tools, p.query.Tool)
+		}
 		p.page, p.ended = page, after == nil
 		if after != nil {
 			p.query.After = *after
@@ -179,6 +182,15 @@ func offered(tools []registry.ToolSpec, tool string) (registry.ToolSpec, bool) {
 		}
 	}
 	return registry.ToolSpec{}, false
+}
+
+// only returns the tool with a name, without the others of its device: a page may wait as long as the call, and a
+// device can have a mebibyte of definitions.
+func only(tools []registry.ToolSpec, name string) []registry.ToolSpec {
+	if spec, ok := offered(tools, name); ok {
+		return []registry.ToolSpec{spec}
+	}
+	return nil
 }
 
 // begin checks the whole call before its first child: it finds the devices, and asks the policy about the tool.

@@ -152,18 +152,13 @@ func (a *answer) finish(s *Server, res result, err error) error {
 	return nil
 }
 
-// putMessage adds a message to a stream as an event, on one line. It replaces line breaks, which would end the event,
-// by spaces. A device may have sent them as white space between JSON tokens. It changes message.
+// putMessage adds a message to a stream as an event, on one line. It changes message.
 func putMessage(s *ssewriter.Stream, message []byte) {
 	s.PutEncoded([]byte("event: message\ndata: "))
 	if n := len(message); n > 0 && message[n-1] == '\n' {
 		message = message[:n-1]
 	}
-	for i, c := range message {
-		if c == '\n' || c == '\r' {
-			message[i] = ' '
-		}
-	}
+	ssewriter.OneLine(message)
 	s.PutEncoded(message)
 	s.PutEncoded([]byte("\n\n"))
 }

@@ -332,5 +332,12 @@ var sleepingTests = []subtest{
 		if got := f.knows(registry.Target{DeviceID: "cam"}); len(got) != 3 {
 			f.Errorf("known: %v", got)
 		}
+		anns := registry.Session{DeviceID: "cam", UserID: "ann", Bound: true}
+		f.must(f.store.ForgetDevice(f.ctx, f.tenant, anns.DeviceKey(), "unknown"))
+		for viewer, want := range map[string]int{"ann": 1, "ben": 2} {
+			if got := f.knows(registry.Target{DeviceID: "cam", Viewer: viewer}); len(got) != want {
+				f.Errorf("%s knows %d after ann's was forgotten", viewer, len(got))
+			}
+		}
 	}},
 }

@@ -356,28 +356,37 @@ func (s *store) ForgetDevices(ctx context.Context, tenant, user string, deviceID
 }
 
 func (s *store) forgetSome(ctx context.Context, tenant, index string) (int, error) {
-	in := space(tenant)
-	lists, err := s.docs.Members(ctx, documents.Query{Space: in, Index: index, Limit: forgetPage})
+	lists, err := s.docs.Members(ctx, documents.Query{Space: space(tenant), Index: index, Limit: forgetPage})
 	if err != nil || len(lists[0]) == 0 {
 		return 0, err
 	}
-	keys := lists[0]
+	return len(lists[0]), s.forget(ctx, tenant, lists[0], index)
+}
+
+// ForgetDevice implements registry.SleepingStore.
+func (s *store) ForgetDevice(ctx context.Context, tenant string, keys ...string) error {
+	return s.forget(ctx, tenant, keys)
+}
+
+// forget forgets devices. They also leave the given indexes, which may still have devices that have gone.
+func (s *store) forget(ctx context.Context, tenant string, keys []string, from ...string) error {
 	ids := make([]string, len(keys))
 	for i, key := range keys {
 		ids[i] = deviceDoc + key
 	}
-	forget := func(found []documents.Document) ([]documents.Step, error) {
-		steps := []documents.Step{}
+	change := func(found []documents.Document) (steps []documents.Step, err error) {
 		for i, key := range keys {
-			steps = append(steps, documents.Leave(index, key), documents.Delete(ids[i]))
+			leave := from
 			if d, err := documents.Decode[device](found[i], registry.ErrUnknownDevice); err == nil {
 				of := d.session(tenant)
-				for _, name := range indexes(&of, d.Key) {
-					steps = append(steps, documents.Leave(name, key))
-				}
+				leave = append(slices.Clip(from), indexes(&of, d.Key)...)
+			}
+			steps = append(steps, documents.Delete(ids[i]))
+			for _, index := range leave {
+				steps = append(steps, documents.Leave(index, key))
 			}
 		}
 		return steps, nil
 	}
-	return len(keys), documents.Change(ctx, s.docs, in, ids, forget)
+	return documents.Change(ctx, s.docs, space(tenant), ids, change)
 }

@@ -1,9 +1,11 @@
 package pairing_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/access/pairing"
@@ -136,4 +138,64 @@ func TestWaitingToolsAreBounded(t *testing.T) {
 	f.want("a device that was revoked", err, registry.CodeNotFound)
 	_, err = f.Approvals(t.Context(), auth.Identity{Tenant: tenant, Credential: "device:gone"})
 	f.want("a device that was revoked", err, registry.CodeNotFound)
+}
+
+// Revoking a paired device forgets that device, and not those of others who chose the id: their calls still wait for
+// them.
+func TestRevokingForgetsOneDevice(t *testing.T) {
+	f := newFixture(t)
+	f.pair(pairing.Request{DeviceID: "lamp"})
+	remember := func(user string, bound bool) {
+		session := registry.Session{
+			Key: registry.Key{Tenant: tenant, Session: "of-" + user}, DeviceID: "lamp", UserID: user, Bound: bound,
+		}
+		f.must(f.store.RememberDevices(t.Context(), []registry.DeviceMemory{{
+			KnownDevice: registry.KnownDevice{Session: session, LastSeen: time.Now()}, Life: time.Hour,
+		}}))
+	}
+	remember("", true)
+	remember("", false)
+	remember("ben", false)
+	f.must(f.Revoke(t.Context(), admin(), "lamp"))
+	known, _, err := f.store.KnownDevices(t.Context(), registry.KnownQuery{
+		Tenant: tenant, Target: registry.Target{DeviceID: "lamp"},
+	})
+	if f.must(err); len(known) != 1 || known[0].Session.UserID != "ben" {
+		t.Errorf("known afterwards: %+v", known)
+	}
+}
+
+// A cursor of the list names no credential but those of the approver's own devices, and leaves none of these out.
+func TestCursorsOfDevices(t *testing.T) {
+	f := newFixture(t)
+	owners := make(map[string]string)
+	for i := range 480 {
+		c := registry.Credential{
+			Tenant: tenant, ID: fmt.Sprintf("%011x%012x", i+1, i), Kind: registry.CredentialDevice,
+			DeviceID: fmt.Sprint("d", i), User: []string{"ann", "", "ben"}[min(i%120, 2)],
+			Digest: auth.SecretDigest(fmt.Sprint(i)), Roles: []string{auth.NameDevice}, CreatedBy: "token",
+		}
+		_, err := f.store.CreateCredential(t.Context(), c)
+		f.must(err)
+		owners[c.ID] = c.User
+	}
+	for limit := 1; limit < 5; limit++ {
+		listed := 0
+		for after, pages := "", 0; ; pages++ {
+			page, next, err := f.Devices(t.Context(), approver("ann"), after, limit)
+			f.must(err)
+			if listed += len(page); owners[next] == "ben" {
+				t.Errorf("limit %d: the cursor after %q is %s of ben", limit, after, next)
+			}
+			if after = next; next == "" {
+				break
+			}
+			if pages > 100 {
+				t.Fatal("the list does not end")
+			}
+		}
+		if listed != 8 {
+			t.Errorf("limit %d: %d devices", limit, listed)
+		}
+	}
 }

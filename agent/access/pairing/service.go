@@ -46,7 +46,7 @@ const DefaultTTL = 5 * time.Minute
 type Store interface {
 	registry.PairingStore
 	registry.CredentialStore
-	ForgetDevices(ctx context.Context, tenant, user string, deviceIDs ...string) error
+	ForgetDevice(ctx context.Context, tenant string, keys ...string) error
 }
 
 // Config is what a Service needs. Store is required.
@@ -202,16 +202,6 @@ func signatureOf(r *http.Request) (nonce string, signature []byte, ok bool) {
 	return nonce, signature, err == nil
 }
 
-// Devices returns a page of the paired devices that an approver may see, and the cursor of the next page, empty on the
-// last. A page may have fewer than limit devices, even none, before the last.
-func (s *Service) Devices(
-	ctx context.Context, by Approver, after string, limit int,
-) ([]registry.Credential, string, error) {
-	q := registry.CredentialQuery{Tenant: by.Tenant, Kind: registry.CredentialDevice, After: after, Limit: limit}
-	all, next, err := s.cfg.Store.Credentials(ctx, q)
-	return slices.DeleteFunc(all, func(c registry.Credential) bool { return !by.Sees(c.User) }), next, err
-}
-
 // Device is a paired device with its tools.
 type Device struct {
 	registry.Credential
@@ -341,8 +331,10 @@ func (s *Service) Revoke(ctx context.Context, by Approver, id string) error {
 	}
 	s.cfg.Log.Info("a paired device was revoked", "device", c.DeviceID, "credential", c.ID, "tenant", c.Tenant,
 		"by", nameOf(by.Identity))
+	paired := registry.Session{DeviceID: c.DeviceID, UserID: c.User, Bound: true}
+	before := registry.Session{DeviceID: c.DeviceID, UserID: c.User} // others who chose the id have other devices
 	return errors.Join(s.cfg.Store.SetDeviceTools(ctx, c.Tenant, c.ID, registry.DeviceTools{}),
-		s.cfg.Store.ForgetDevices(ctx, c.Tenant, "", c.DeviceID))
+		s.cfg.Store.ForgetDevice(ctx, c.Tenant, paired.DeviceKey(), before.DeviceKey()))
 }
 
 // gone maps a device that was revoked meanwhile to errNoDevice.

@@ -326,3 +326,39 @@ func (s *Service) LookAlikes(ctx context.Context, by Approver, ids ...string) (m
 	}
 	return like, nil
 }
+
+// Devices returns a page of the paired devices that an approver may see, and the cursor of the next page, empty on the
+// last. A page may have fewer than limit devices, even none, before the last.
+func (s *Service) Devices(
+	ctx context.Context, by Approver, after string, limit int,
+) ([]registry.Credential, string, error) {
+	q := registry.CredentialQuery{
+		Tenant: by.Tenant, Kind: registry.CredentialDevice, After: after, Limit: max(limit, hiddenAtOnce),
+	}
+	all, next, err := s.cfg.Store.Credentials(ctx, q)
+	all = slices.DeleteFunc(all, func(c registry.Credential) bool { return !by.Sees(c.User) })
+	if limit > 0 && len(all) > limit {
+		return all[:limit], all[limit-1].ID, err
+	}
+	return all, hiding(next, after, all), err
+}
+
+// hiddenAtOnce is how many credentials a page of few devices reads, as most may be of others.
+const hiddenAtOnce = 100
+
+// idTime is the length of the beginning of a credential's id that says when it was made. The rest is random.
+const idTime = 11
+
+// hiding returns a cursor for next that names no credential which its reader may not see: it ends before next, but not
+// before the last one shown.
+func hiding(next, after string, shown []registry.Credential) string {
+	last := ""
+	if len(shown) > 0 {
+		last = shown[len(shown)-1].ID
+	}
+	hidden := max(last, next[:min(len(next), idTime)])
+	if next == "" || next == last || hidden <= after { // the list must go on, although many were made in a millisecond
+		return next
+	}
+	return hidden
+}

@@ -8,7 +8,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -108,6 +110,16 @@ func Append(b *bytes.Buffer, id, event string, data any) error {
 	return nil
 }
 
+// OneLine replaces line breaks in an encoded JSON text by spaces: they would end an event, or a line of a list. JSON
+// has them only between tokens, where a device may have sent them. It changes text.
+func OneLine(text []byte) {
+	for i, c := range text {
+		if c == '\n' || c == '\r' {
+			text[i] = ' '
+		}
+	}
+}
+
 // Flush writes the buffered events. If there are none, it writes a comment once the stream was silent for Heartbeat. An
 // error means that the client is gone or too slow.
 func (s *Stream) Flush() error {
@@ -117,7 +129,7 @@ func (s *Stream) Flush() error {
 		}
 		s.buffer.WriteString(s.beat)
 	}
-	defer s.buffer.Reset()
+	defer s.emptyBuffer()
 	s.writeBy(time.Now().Add(writeTimeout))
 	if _, err := s.w.Write(s.buffer.Bytes()); err != nil {
 		return err
@@ -129,6 +141,41 @@ func (s *Stream) Flush() error {
 	s.last = time.Now()
 	return nil
 }
+
+// keptBuffer is how many bytes a buffer keeps between two flushes: a stream may live for an hour after a long event.
+const keptBuffer = 64 << 10
+
+func (s *Stream) emptyBuffer() {
+	if s.buffer.Reset(); s.buffer.Cap() > keptBuffer {
+		s.buffer = bytes.Buffer{}
+	}
+}
+
+// writeParts writes text as it is, after the buffered events, in parts of size bytes. next is called before each part:
+// it sets the deadline of the part, or returns false if the client was disconnected.
+func (s *Stream) writeParts(text []byte, size int, next func(*http.ResponseController) bool) error {
+	if s.buffer.Len() > 0 {
+		if err := s.Flush(); err != nil {
+			return err
+		}
+	}
+	for part := range slices.Chunk(text, size) {
+		if !next(s.control) {
+			return errStalled
+		}
+		if _, err := s.w.Write(part); err != nil {
+			return err
+		}
+	}
+	if err := s.control.Flush(); err != nil {
+		return err
+	}
+	s.writeBy(time.Time{})
+	s.last = time.Now()
+	return nil
+}
+
+var errStalled = errors.New("the client was disconnected, because it did not read")
 
 // UntilHeartbeat returns how much longer the stream may be silent. It is negative if a heartbeat is overdue.
 func (s *Stream) UntilHeartbeat() time.Duration { return Heartbeat - time.Since(s.last) }
@@ -221,6 +268,16 @@ func (t *TurnStream) SendRaw(text []byte) {
 		out.buffer.Write(text)
 		return nil
 	})
+}
+
+// SendParts writes and flushes a long text as it is, in parts of size bytes, without a copy. next is called before each
+// part: it sets the deadline of the part, or returns false if the client was disconnected.
+func (t *TurnStream) SendParts(text []byte, size int, next func(*http.ResponseController) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.begin() {
+		t.check(t.out.writeParts(text, size, next))
+	}
 }
 
 // write begins the answer if necessary, calls put to add to it, and flushes it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 )
@@ -46,5 +47,30 @@ func TestTurnStreamCannotOpen(t *testing.T) {
 	s.beat()
 	if ctx.Err() == nil || s.out != nil {
 		t.Error("the turn goes on")
+	}
+}
+
+// A long text is written in parts, after what came before it, and leaves no long buffer behind. A client that was
+// disconnected for others gets no further part.
+func TestTurnStreamParts(t *testing.T) {
+	w := &clock{ResponseRecorder: httptest.NewRecorder()}
+	out, parts, stopped := newStream(w, time.Now()), 3, 0
+	s := &TurnStream{open: func() (*Stream, error) { return out, nil }, stop: func() { stopped++ }}
+	next := func(*http.ResponseController) bool { parts--; return parts >= 0 }
+	out.buffer.WriteString("before ")
+	if s.SendParts([]byte("a b c"), 2, next); parts != 0 || w.Body.String() != "before a b c" || s.err != nil {
+		t.Fatalf("%d parts are left, written %q, %v", parts, w.Body, s.err)
+	}
+	s.SendRaw(make([]byte, 2*keptBuffer))
+	if n := out.buffer.Cap(); n > keptBuffer {
+		t.Errorf("%d bytes are kept", n)
+	}
+	for range 2 {
+		if s.SendParts([]byte("more"), 2, next); stopped != 1 || s.err == nil {
+			t.Errorf("the turn was stopped %d times", stopped)
+		}
+	}
+	if strings.Contains(w.Body.String(), "more") {
+		t.Error("a part was written to a client that was disconnected")
 	}
 }
