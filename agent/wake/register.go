@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -101,7 +102,6 @@ func (s *Service) CredentialsChanged(changes []registry.CredentialChange) {
 	if s.closed {
 		return
 	}
-	begin := len(s.revoked) == 0
 	for _, c := range changes {
 		if c.Revoked && (c.Kind == registry.ChangeUser || deviceOf(c) != "") {
 			s.revoked = append(s.revoked, c)
@@ -111,7 +111,8 @@ func (s *Service) CredentialsChanged(changes []registry.CredentialChange) {
 		s.revoked = s.revoked[n:]
 		s.cfg.Log.Warn("registrations of revoked devices may remain", "revocations", n)
 	}
-	if begin && len(s.revoked) > 0 {
+	if len(s.revoked) > 0 && !s.following {
+		s.following = true
 		s.work.Go(s.followRevocations)
 	}
 }
@@ -129,23 +130,24 @@ func (s *Service) followRevocations() {
 	for {
 		s.mu.Lock()
 		if len(s.revoked) == 0 || s.closed {
+			s.following = false
 			s.mu.Unlock()
 			return
 		}
 		c := s.revoked[0]
+		s.revoked = s.revoked[1:] // more changes may drop the oldest meanwhile
 		s.mu.Unlock()
-		if err := s.follow(c); err != nil {
-			s.cfg.Log.Warn("registration of a revoked device not removed; the pod retries", "error", err)
-			if pause.For(s.ctx, time.Second) != nil {
-				return
-			}
+		err := s.follow(c)
+		if err == nil {
 			continue
 		}
+		s.cfg.Log.Warn("registration of a revoked device not removed; the pod retries", "error", err)
 		s.mu.Lock()
-		if len(s.revoked) > 0 {
-			s.revoked = s.revoked[1:]
-		}
+		s.revoked = slices.Insert(s.revoked, 0, c)
 		s.mu.Unlock()
+		if pause.For(s.ctx, time.Second) != nil {
+			return
+		}
 	}
 }
 

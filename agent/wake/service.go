@@ -90,11 +90,12 @@ type Service struct {
 	closing chan struct{} // ends the search for planned pushes
 	work    sync.WaitGroup
 
-	mu      sync.Mutex
-	closed  bool
-	running map[sleeper]bool // whether it was asked for again meanwhile
-	stats   Stats
-	revoked []registry.CredentialChange // to follow, oldest first
+	mu        sync.Mutex
+	closed    bool
+	running   map[sleeper]bool // whether it was asked for again meanwhile
+	stats     Stats
+	revoked   []registry.CredentialChange // to follow, oldest first
+	following bool                        // followRevocations runs
 }
 
 // New returns a service that searches for planned pushes until Close.
