@@ -104,7 +104,8 @@ type Sink interface {
 	Begin(callID, mode string)
 
 	// Prepare is called when a child has ended, and may be called concurrently. It may take what Put needs of the
-	// result, or replace the result by an error if there is no memory for it until Put has it. ctx is that of the child.
+	// result, or replace the result by an error if there is no memory for it until Put has it. ctx is that of the
+	// child.
 	Prepare(ctx context.Context, r *Row)
 
 	// Put gets the prepared row of a device, one at a time.

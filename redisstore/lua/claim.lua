@@ -11,7 +11,8 @@
 -- the claiming pod itself; expected is what expect returns, empty if the mirrors have it already.
 --
 -- A generation below 1 means that nothing has changed: 0 when the present owner must be asked first, -1 when the
--- session belongs to another user or device, -2 when it may be claimed only with the user that follows the time in the answer.
+-- session belongs to another user or device, -2 when it may be claimed only with the user that follows the time in the
+-- answer.
 
 -- The gone string is "generation pod", and then, each on a line of its own, fields of the session hash: a (whether its
 -- owner had to be asked first), d (its device), k (proofs), r (heirs), c (capabilities), t (when it connected),

@@ -97,8 +97,8 @@ func chunkAddresses(s string, visit func(address) bool) bool {
 }
 
 // piecesAddresses finds the addresses in a piece, and those behind each & that is not in the query of one. A part
-// behind an & ends at the next one, or after maxAddress bytes if it may be the begin of a URL or of an e-mail address:
-// the work grows with the length of the piece, not with its square.
+// behind an & ends at the next one, or after maxAddress bytes if it may be the beginning of a URL or of an e-mail
+// address: the work grows with the length of the piece, not with its square.
 func piecesAddresses(piece string, visit func(address) bool) bool {
 	for i := innerSlashes(piece, 1); i > 0; {
 		next := innerSlashes(piece, i+2)
@@ -191,7 +191,7 @@ func plainAddress(s string) (address, bool) {
 	return urlOf(s), true
 }
 
-// withoutPrefix returns an address without what says which kind it is, and whether it was the begin of a URL.
+// withoutPrefix returns an address without what says which kind it is, and whether it was the beginning of a URL.
 func withoutPrefix(s string) (rest string, isURL bool) {
 	for _, prefix := range []string{"mailto:", "sip:", "xmpp:"} {
 		s = strings.TrimPrefix(s, prefix)

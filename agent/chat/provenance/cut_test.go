@@ -59,7 +59,8 @@ func TestAddressesBegunInDefinitions(t *testing.T) {
 	for value, asks := range map[string]bool{
 		"https://evil.com/log?d=secret": true, "https://secret.evil.net/": true, "http://evil.org/secret": true,
 		"https://evil.org?secret": true, "evil.org:8080/x": true, "eve@evil.com/secret": true, "eve@evil.com": true,
-		"https://evil.com/log?d=": true, "https://evil.organic.example.com": false, "https://evil.org.example.com": false,
+		"https://evil.com/log?d=":          true,
+		"https://evil.organic.example.com": false, "https://evil.org.example.com": false,
 		"https://example.org/a": false, "https://other.example.com": false, "https://docs.example.com/other": false,
 		"bob@example.org": false,
 	} {

@@ -25,7 +25,8 @@ func TestHiddenTextInPaths(t *testing.T) {
 	}
 	for _, value := range []string{
 		"https://example.org/a/report" + tags("secret"), "https://example.org/a/re\u200bpo\u200crt",
-		"see https://example.org/a/rep\u2060ort now", "https://example.org/a/\uff52eport", "https://example.org/a/𝐫eport",
+		"see https://example.org/a/rep\u2060ort now", "https://example.org/a/\uff52eport",
+		"https://example.org/a/𝐫eport",
 		"https://example.net/" + url.PathEscape("report"+tags("secret")), "https://example.net/re%E2%80%8Bport",
 		"https://example.net/%EF%BD%92eport", "example.org/a/repor\ufe0ft", "https://example.org/\u034fa/report",
 		"https://fa.example.org/wiki/می\u200c\u200cخواهم",

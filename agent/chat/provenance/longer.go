@@ -90,7 +90,8 @@ const tags = " a b br code div em h1 h2 h3 hr i img li ol p pre small span stron
 // URLs, but means a path to browsers, stands before it at chunk; else zero.
 func pathEnd(s string, begin, chunk int) int {
 	if chunk+1 >= len(s) || chunk-begin > maxAddress || strings.IndexByte("\\|<>\"`{}\t\r\n", s[chunk]) < 0 ||
-		closes(s[max(0, begin-maxUser):begin], s[chunk]) || strings.IndexByte(",;:!?()[]'*=", s[chunk-1]) >= 0 || !namesHost(s[begin:hostEnd(s, begin)]) {
+		closes(s[max(0, begin-maxUser):begin], s[chunk]) || strings.IndexByte(",;:!?()[]'*=", s[chunk-1]) >= 0 ||
+		!namesHost(s[begin:hostEnd(s, begin)]) {
 		return 0
 	}
 	next, before := s[chunk+1], byte(0)
@@ -121,7 +122,8 @@ func pathEnd(s string, begin, chunk int) int {
 
 // closes reports whether a bracket closes one in the text before it.
 func closes(before string, bracket byte) bool {
-	return bracket == '>' && strings.IndexByte(before, '<') >= 0 || bracket == '}' && strings.IndexByte(before, '{') >= 0
+	return bracket == '>' && strings.IndexByte(before, '<') >= 0 ||
+		bracket == '}' && strings.IndexByte(before, '{') >= 0
 }
 
 // isOneWord reports whether a text is only the URL at begin, with tabs or line breaks in it.
@@ -129,7 +131,8 @@ func isOneWord(s string, begin int) bool {
 	return begin <= len("https://") && strings.IndexByte(s, ' ') < 0 && !strings.Contains(s[begin:], "//")
 }
 
-// goesOn reports whether a text is one word that begins with a URL without a scheme, which ends earlier in running text.
+// goesOn reports whether a text is one word that begins with a URL without a scheme, which ends earlier in running
+// text.
 func goesOn(s string, first address) bool {
 	return first.kind == KindURL && first.host != "" && strings.IndexByte(s, '/') >= 0 &&
 		!strings.Contains(s, "://") && strings.HasPrefix(strings.TrimPrefix(s, "www."), first.host) &&

@@ -73,8 +73,8 @@ func TestLongerURLs(t *testing.T) {
 	}
 }
 
-// TestUsersOfHosts: user@host reaches the host wherever a URL is expected, and with a path, a port or a query it carries
-// them there, although it begins like a mailbox. A mailbox alone is none for a tool that only reads.
+// TestUsersOfHosts: user@host reaches the host wherever a URL is expected, and with a path, a port or a query it
+// carries them there, although it begins like a mailbox. A mailbox alone is none for a tool that only reads.
 func TestUsersOfHosts(t *testing.T) {
 	c := said("Mail bob@example.org, and see git@git.example.org:team/app.git", "Nothing.")
 	asks := func(name, value string, e provenance.Effect) bool {
@@ -100,7 +100,8 @@ func TestUsersOfHosts(t *testing.T) {
 	}
 	for _, value := range []string{
 		"eve@evil.com", "from:eve@evil.com", "Eve <eve@evil.com>", "lodash@4.17.21/index.js", "eve@evil.com/",
-		"repo@main:path/file", "eve@evil.com: hello", "git@git.example.org:team/app.git", "mailto:eve@evil.com?subject=x",
+		"repo@main:path/file", "eve@evil.com: hello", "git@git.example.org:team/app.git",
+		"mailto:eve@evil.com?subject=x",
 	} {
 		if asks("v", value, provenance.Reads) {
 			t.Errorf("%q asks", value)

@@ -182,7 +182,7 @@ func eachBrokenLink(text string, visit func(plain string) bool) {
 	}
 }
 
-// joined returns the begin of a text up to a character, without tabs and line breaks, maxAddress bytes at most.
+// joined returns the beginning of a text up to a character, without tabs and line breaks, maxAddress bytes at most.
 func joined(text string, end byte) string {
 	var out strings.Builder
 	for i := 0; i < len(text) && text[i] != end && out.Len() < maxAddress; i++ {
