@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/chat/provenance"
+	"github.com/farhand/farhand/internal/testkit"
 )
 
-// TestWorkGrowsWithLength: four times the text costs about four times the time, whatever pattern the text repeats. With
-// a cost that grows with the square, it would be sixteen times.
+// TestWorkGrowsWithLength: four times the text costs about four times the processor time, whatever pattern the text
+// repeats. With a cost that grows with the square, it would be sixteen times.
 func TestWorkGrowsWithLength(t *testing.T) {
 	const short, long, most = 8 << 10, 32 << 10, 9
 	for _, unit := range []string{
@@ -31,13 +32,10 @@ func TestWorkGrowsWithLength(t *testing.T) {
 					text = edges[0] + strings.Repeat("b", n/2) + half + ".@"
 				}
 				args, _ := json.Marshal(map[string]string{"v": text})
-				begun := time.Now()
-				c := said(text, text)
-				c.Origins(provenance.Call{Args: args})
-				return time.Since(begun)
+				return testkit.CPU(t, func() { said(text, text).Origins(provenance.Call{Args: args}) })
 			}
 			var less, more time.Duration
-			for try := range 5 { // others use the machine too: the least of several runs counts
+			for try := range 5 { // the memory's collector works in some of them: the least of several runs counts
 				if d := cost(short); try == 0 || d < less {
 					less = d
 				}
@@ -65,9 +63,8 @@ func TestWorkOfLongNames(t *testing.T) {
 		args := json.RawMessage(`{"` + strings.Repeat("k", size) + `":` + many(200_000) + `}`)
 		c := said("Read it.", "Nothing.")
 		c.Approve("tool", "an approved call", args)
-		begun := time.Now()
-		c.Origins(provenance.Call{Tool: "tool", Args: args})
-		if took := time.Since(begun); took > 10*time.Second {
+		took := testkit.CPU(t, func() { c.Origins(provenance.Call{Tool: "tool", Args: args}) })
+		if took > 10*time.Second {
 			t.Errorf("a name of %d KiB takes %v", size>>10, took)
 		}
 		if c.Size() > 8<<20 {
@@ -80,9 +77,8 @@ func TestWorkOfLongNames(t *testing.T) {
 func TestWorkOfManyAlternatives(t *testing.T) {
 	schema := `{"properties":{"v":{"items":{"anyOf":[` + strings.Repeat(`{},`, 20_000) + `{"enum":["abc def"]}]}}}}`
 	c := said("Read it.", "Nothing.")
-	begun := time.Now()
-	c.Origins(provenance.Call{Args: json.RawMessage(`{"v":` + many(4000) + `}`), Schema: json.RawMessage(schema)})
-	if took := time.Since(begun); took > 4*time.Second {
+	call := provenance.Call{Args: json.RawMessage(`{"v":` + many(4000) + `}`), Schema: json.RawMessage(schema)}
+	if took := testkit.CPU(t, func() { c.Origins(call) }); took > 4*time.Second {
 		t.Errorf("it takes %v", took)
 	}
 }
@@ -96,9 +92,8 @@ func TestWorkOfDefinitions(t *testing.T) {
 	}
 	c := provenance.New()
 	args, _ := json.Marshal(map[string]string{"v": called.String()})
-	begun := time.Now()
-	c.Defined(provenance.Call{Args: args}, defined.String)
-	if took := time.Since(begun); took > 10*time.Second {
+	took := testkit.CPU(t, func() { c.Defined(provenance.Call{Args: args}, defined.String) })
+	if took > 10*time.Second {
 		t.Errorf("it takes %v", took)
 	}
 }
