@@ -47,7 +47,7 @@ func TestParallelCallsRunSideBySideAndAnswerInOrder(t *testing.T) {
 				want = StatusPending
 			}
 			if i > 4 && e.ID != announced[i-2] {
-				t.Errorf("call %d is told of again as %s", i-2, e.ID)
+				t.Errorf("call %d is announced again as %s", i-2, e.ID)
 			}
 			if e.Status != want || e.Name != "my.wait" {
 				t.Errorf("call %d announced as %s, %s", i, e.Status, e.Name)
@@ -75,7 +75,7 @@ func TestParallelCallsRunSideBySideAndAnswerInOrder(t *testing.T) {
 		}
 		for _, id := range announced {
 			if !ids[id] {
-				t.Errorf("the call was announced as %s, which nobody called", id)
+				t.Errorf("the call was announced as %s, which was not called", id)
 			}
 		}
 	})

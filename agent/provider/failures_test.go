@@ -378,7 +378,8 @@ func TestHeadersOfAnswersAreBounded(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.Header().Set("X-Long", strings.Repeat("h", 1<<20))
-		fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n")
+		fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"},\"finish_reason\":\"stop\"}]}\n\n"+
+			"data: [DONE]\n\n")
 	}))
 	defer s.Close()
 	m := provider.NewOpenAI(provider.Config{Name: "m", BaseURL: s.URL, Retry: (&waits{}).retry()})

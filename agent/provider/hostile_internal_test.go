@@ -16,7 +16,9 @@ import (
 func TestProvidersGetNoHTTP2(t *testing.T) {
 	t.Parallel()
 	protocols := make(chan string, 1)
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { protocols <- r.Proto }))
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		protocols <- r.Proto
+	}))
 	s.EnableHTTP2 = true
 	s.StartTLS()
 	defer s.Close()

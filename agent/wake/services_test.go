@@ -137,7 +137,8 @@ func TestWebPush(t *testing.T) {
 			return
 		}
 		var m message
-		if err := json.Unmarshal(p.Text, &m); err != nil || m.Calls != 2 || m.Tools[0] != "camera" || m.DeviceID != device {
+		if err := json.Unmarshal(p.Text, &m); err != nil || m.Calls != 2 || m.Tools[0] != "camera" ||
+			m.DeviceID != device {
 			t.Errorf("%s, %v", p.Text, err)
 		}
 		if p.Claims["sub"] != "mailto:ops@example.com" || p.Header.Get("Urgency") != "high" ||
@@ -147,7 +148,8 @@ func TestWebPush(t *testing.T) {
 	}
 	p256dh, auth := sub.Keys()
 	for _, kind := range []registry.WakeKind{registry.WakeWebPush, registry.WakeUnifiedPush} {
-		w := registry.Wake{Kind: kind, Endpoint: server.URL + "/push/1", Keys: &registry.WakeKeys{P256DH: p256dh, Auth: auth}}
+		keys := &registry.WakeKeys{P256DH: p256dh, Auth: auth}
+		w := registry.Wake{Kind: kind, Endpoint: server.URL + "/push/1", Keys: keys}
 		if _, err := s.Register(t.Context(), "acme", "", device, w); err != nil {
 			t.Error(err)
 		}

@@ -291,7 +291,7 @@ func TestALostLogHasEverythingLookedUp(t *testing.T) {
 		g := newGatekeeper(t, newWatchedStore())
 		gone := g.ask(g.create(registry.CredentialKey, "k1"), "")
 		stays := g.ask(g.create(registry.CredentialKey, "k2"), "")
-		g.revoke(registry.ChangeUser, "somebody")
+		g.revoke(registry.ChangeUser, "other")
 		time.Sleep(time.Second)
 		synctest.Wait() // the log was read up to here
 		ended, release := g.live.Bind(t.Context(), &gone)

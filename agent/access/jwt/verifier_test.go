@@ -70,7 +70,7 @@ func TestIdentityOfClaims(t *testing.T) {
 	if err != nil || id != want {
 		t.Errorf("identity %+v, %v\nwant     %+v", id, err, want)
 	}
-	// Without roles somebody is known, and may do nothing.
+	// Without roles a caller is known, and may do nothing.
 	id, err = authenticate(t, v, sign(t, "HS256", secret, nil,
 		c.claims(map[string]any{"roles": nil, "jti": nil})))
 	if err != nil || id.Admin || id.Roles != 0 || id.Tenant != registry.DefaultTenant ||
@@ -90,7 +90,7 @@ func TestIdentityOfClaims(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with a token, the client is told the same, and the cause has nothing of the token.
+// Whatever is wrong with a token, the client gets the same message, and the cause has nothing of the token.
 func TestRefusedTokens(t *testing.T) {
 	c, s := newClock(), makeSigners()
 	rsaPEM := pemOf(t, &s.rsa.PublicKey)
@@ -216,7 +216,7 @@ func TestRefusedTokens(t *testing.T) {
 			continue
 		}
 		if refused.Message != "The token is invalid or expired." || refused.Cause == nil {
-			t.Errorf("%s: the client is told %q, the log %v", name, refused.Message, refused.Cause)
+			t.Errorf("%s: the client gets %q, the log %v", name, refused.Message, refused.Cause)
 		}
 		for _, p := range strings.Split(token, ".") {
 			if len(p) > 8 && strings.Contains(err.Error(), p) {

@@ -101,7 +101,7 @@ func TestLookAlikesOfOthersStaySecret(t *testing.T) {
 	asked := f.ask(pairing.Request{DeviceID: "door-10"})
 	v, err := f.Find(t.Context(), approver("ann"), asked.Code)
 	if err != nil || v.LooksLike != "" {
-		t.Errorf("ann is told of %q, %v", v.LooksLike, err)
+		t.Errorf("ann sees %q, %v", v.LooksLike, err)
 	}
 	pairFor(approver("ann"), "DOOR-1O")
 	for who, want := range map[string]string{"ann": "DOOR-1O", "ben": "DOOR-10"} {
@@ -111,6 +111,6 @@ func TestLookAlikesOfOthersStaySecret(t *testing.T) {
 	}
 	like, err := f.LookAlikes(t.Context(), approver("ann", func(id *auth.Identity) { id.Tenant = "other" }), "door-10")
 	if err != nil || len(like) != 0 {
-		t.Errorf("another tenant is told of %v, %v", like, err)
+		t.Errorf("another tenant sees %v, %v", like, err)
 	}
 }

@@ -32,7 +32,7 @@ func TestDevices(t *testing.T) {
 			t.Errorf("%s: %+v, %v", id, d, err)
 		}
 	}
-	for _, id := range []string{"ben's", "nobody's", ""} {
+	for _, id := range []string{"ben's", "unknown", ""} {
 		_, err := f.Device(t.Context(), approver("ann"), id)
 		f.want(id, err, registry.CodeNotFound)
 		_, err = f.Rename(t.Context(), approver("ann"), id, "mine")
@@ -53,7 +53,7 @@ func TestDevices(t *testing.T) {
 }
 
 // The first definition of what was approved in advance is pinned. All else waits, also another definition of it, until
-// somebody approves the definition they looked at.
+// a person approves the definition that they looked at.
 func TestToolsThatWait(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

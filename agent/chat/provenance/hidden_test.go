@@ -17,7 +17,8 @@ func tags(text string) string {
 // TestHiddenTextInPaths: characters that are ignored in a comparison still leave in a path. They ask, unless the person
 // wrote the same.
 func TestHiddenTextInPaths(t *testing.T) {
-	c := said("Read https://example.org/a/report and https://fa.example.org/wiki/می\u200cخواهم and https://example.net. "+
+	c := said("Read https://example.org/a/report and "+
+		"https://fa.example.org/wiki/می\u200cخواهم and https://example.net. "+
 		"Mail bob@example.org, see report.", "Nothing.")
 	asks := func(value string, e provenance.Effect) bool {
 		args, _ := json.Marshal(map[string]string{"v": value})

@@ -147,8 +147,8 @@ var (
 
 	// whole are programs that, by their manuals, only accept a path as a whole argument, after an option, or in a list.
 	// docs/tools.md lists the findings.
-	whole = set(`ls cat grep egrep fgrep find echo date head tail wc pwd true false printf test [ sort uniq cut tr du file
-		stat diff cmp comm join paste nl tac rev fold fmt od md5sum sha1sum sha256sum sha512sum cksum cp mv mkdir touch
+	whole = set(`ls cat grep egrep fgrep find echo date head tail wc pwd true false printf test [ sort uniq cut tr du
+		file stat diff cmp comm join paste nl tac rev fold fmt od md5sum sha1sum sha256sum sha512sum cksum cp mv mkdir touch
 		rm sed basename dirname seq`)
 )
 
